@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,7 +21,9 @@ from gossamer_platform.manager.files import JobFiles
 from gossamer_platform.manager.operations import Manager, NotFound
 from gossamer_platform.scrapyd.endpoints import Form
 from gossamer_platform.scrapyd.forms import parse_body, parse_query
-from gossamer_platform.state import projects, spiders
+from gossamer_platform.state import job_search, projects
+from gossamer_platform.state.jobs import Job
+from gossamer_platform.state.tables import Project
 from gossamer_platform.state.tokens import Principal, TokenScope
 from gossamer_platform.v1.spooling import spooled
 from gossamer_platform.values import unstorable_place
@@ -142,7 +143,7 @@ class CloudCall:
         """Return the job's key in the path."""
         return JobKey(self.path("project"), self.path("spider"), self.path("job"))
 
-    async def job(self, key: JobKey | None = None) -> Row[Any] | None:
+    async def job(self, key: JobKey | None = None) -> Job | None:
         """Return the row of a job, None: of the one in the path. None: there is no such job, or the client may not see
         it."""
         key = key or self.key()
@@ -150,21 +151,16 @@ class CloudCall:
             project = await self.find_project(key.project)
         except NotFound:
             return None
-        row: Row[Any] | None = await self.manager.read(
-            lambda connection: spiders.find_numbered_job(connection, project.id, key.spider, key.job)
+        return await self.manager.read(
+            lambda connection: job_search.find_numbered_job(connection, project.id, key.spider, key.job)
         )
-        return row
 
-    async def existing_job(self, key: JobKey | None = None) -> Row[Any]:
+    async def existing_job(self, key: JobKey | None = None) -> Job:
         """Return the row of a job, as `job` does. Raises NotFound."""
         row = await self.job(key)
         if row is None:
             raise NotFound(f"job {key or self.key()} not found")
         return row
-
-    async def write(self, change: Callable[[Connection], Any]) -> Any:
-        """Return what a transaction returns."""
-        return await self.manager.database.write(change)
 
     async def record(self, action: str, subject: str) -> None:
         """Add an entry to the audit, after the action."""
@@ -225,5 +221,5 @@ def first_of(values: Sequence[Any]) -> Mapping[str, Any]:
     return object_of("body", values[0])
 
 
-def _number(row: Row[Any]) -> int:
-    return int(row.name) if _NUMBER.fullmatch(row.name) else int(row.id)
+def _number(row: Project) -> int:
+    return int(row.name) if _NUMBER.fullmatch(row.name) else row.id

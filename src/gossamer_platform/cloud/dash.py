@@ -16,7 +16,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Final
 
-from sqlalchemy import Row
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from gossamer.errors import BadInput, GossamerError
@@ -34,6 +33,7 @@ from gossamer_platform.scrapyd.endpoints import Form
 from gossamer_platform.state import job_search, projects, tags
 from gossamer_platform.state.job_search import JobSearch
 from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.projects import Version
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.reading import pieces
 
@@ -110,7 +110,7 @@ class NewVersion:
         self.requirements = requirements
         self.stack = stack
 
-    async def deploy(self, manager: Manager, actor: str) -> Row[Any]:
+    async def deploy(self, manager: Manager, actor: str) -> Version:
         """Deploy it. `actor`: who does, for the audit. A version with requirements of its own gets an isolated
         environment, with the Scrapy of its stack unless they name one."""
         row = await manager.read(lambda connection: projects.project_row(connection, self.project))
@@ -291,7 +291,9 @@ async def _update_jobs(call: CloudCall) -> Response:
     rows = await call.manager.read(lambda c: job_search.search_jobs(c, wanted, skip=0, limit=_MAX_CHANGED))
     numbers = [row.id for row in rows]
     if numbers:
-        await call.write(lambda connection: tags.change_tags(connection, numbers, add=add, remove=remove))
+        await call.manager.database.write(
+            lambda connection: tags.change_tags(connection, numbers, add=add, remove=remove)
+        )
         await call.record("tags", f"{project.name} {' '.join(map(str, numbers))}")
     return ok(count=len(rows))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, update
+from sqlalchemy import Connection, update
 from starlette.responses import JSONResponse, Response
 
 from gossamer.errors import BadInput
@@ -22,7 +22,9 @@ from gossamer_platform.lifecycle import ACTIVE, ENDED, JobState
 from gossamer_platform.manager.operations import NotFound
 from gossamer_platform.state import job_search, projects, spiders, tags
 from gossamer_platform.state.job_search import JobSearch
-from gossamer_platform.state.tables import jobs
+from gossamer_platform.state.jobs import Job
+from gossamer_platform.state.rows import fetch_one
+from gossamer_platform.state.tables import JobRow, jobs
 from gossamer_platform.state.tokens import TokenScope
 
 _MAX_PAGE: Final = 1000
@@ -79,7 +81,7 @@ async def _list(call: CloudCall) -> Response:
     return _lines(await _shown(call, project, rows))
 
 
-async def _shown(call: CloudCall, project: CloudProject, rows: list[Row[Any]]) -> list[dict[str, Any]]:
+async def _shown(call: CloudCall, project: CloudProject, rows: list[Job]) -> list[dict[str, Any]]:
     """Return what a list shows: usual fields, or those that `jobmeta` names beside key and ts."""
     views = await read_views(call.manager.database, project, rows)
     fields = _words(call, "jobmeta")
@@ -153,7 +155,7 @@ async def _metadata(call: CloudCall) -> Response:
     return JSONResponse(view[name])
 
 
-async def _full(call: CloudCall, row: Row[Any]) -> Mapping[str, Any]:
+async def _full(call: CloudCall, row: Job) -> Mapping[str, Any]:
     project = await call.project()
     return (await read_views(call.manager.database, project, [row])).full(row)
 
@@ -172,11 +174,11 @@ async def _delete_metadata(call: CloudCall) -> Response:
     return Response()
 
 
-async def _change_notes(call: CloudCall, row: Row[Any], changes: Mapping[str, Any], *, removes: bool = False) -> None:
+async def _change_notes(call: CloudCall, row: Job, changes: Mapping[str, Any], *, removes: bool = False) -> None:
     given = {name: value for name, value in changes.items() if name not in _COMPUTED}
 
     def change(connection: Connection) -> None:
-        now = connection.execute(jobs.select().where(jobs.c.id == row.id).with_for_update()).one()
+        now = fetch_one(connection, JobRow, jobs.select().where(jobs.c.id == row.id).with_for_update())
         notes = {name: value for name, value in (now.notes or {}).items() if not (removes and name in given)}
         notes = notes if removes else {**notes, **given}
         if len(json.dumps(notes)) > _MAX_NOTES:
@@ -187,7 +189,7 @@ async def _change_notes(call: CloudCall, row: Row[Any], changes: Mapping[str, An
             wanted = [str(tag)[:200] for tag in changes["tags"]]
             tags.change_tags(connection, [row.id], add=wanted, remove=[tag for tag in known if tag not in wanted])
 
-    await call.write(change)
+    await call.manager.database.write(change)
     await call.record("metadata", str(call.key()))
 
 
@@ -239,7 +241,7 @@ async def _spider_number(call: CloudCall) -> Response:
         def add(connection: Connection) -> int:
             return spiders.spider_number(connection, projects.project_id(connection, project.name), name)
 
-        return JSONResponse(await call.write(add))
+        return JSONResponse(await call.manager.database.write(add))
     return JSONResponse(numbers.get(name))
 
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Row
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from gossamer.errors import BadInput
@@ -22,6 +21,7 @@ from gossamer_platform.cloud.row_filter import RowFilter, parse_row_filters
 from gossamer_platform.lifecycle import ENDED
 from gossamer_platform.manager.files import FileKind
 from gossamer_platform.manager.operations import NotFound
+from gossamer_platform.state.jobs import Job
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.items import ItemReader
 from gossamer_platform.v1.reading import in_reader, pieces
@@ -57,7 +57,7 @@ class RecordSelection(NamedTuple):
 class JobRecords:
     """Rows of one job, of one kind."""
 
-    def __init__(self, reader: ItemReader, job: Row[Any], kind: str) -> None:
+    def __init__(self, reader: ItemReader, job: Job, kind: str) -> None:
         """`kind`: items, logs or requests."""
         self._reader = reader
         self._job = job

@@ -8,13 +8,14 @@ begin with `gossamer_` and may be added.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from gossamer_platform.cloud.calls import CloudProject, JobKey
 from gossamer_platform.lifecycle import ACTIVE, ENDED, JobState
 from gossamer_platform.outcome import counter
 from gossamer_platform.state import spiders, tags
 from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.jobs import Job
 
 STATES: Final[Mapping[str, frozenset[JobState]]] = {
     "pending": frozenset({JobState.PENDING}),
@@ -37,17 +38,17 @@ class JobViews:
         self._tags: dict[int, list[str]] = {}
 
     @classmethod
-    def read(cls, connection: Connection, project: CloudProject, rows: Sequence[Row[Any]]) -> "JobViews":
+    def read(cls, connection: Connection, project: CloudProject, rows: Sequence[Job]) -> "JobViews":
         """Read what views of these jobs need."""
         views = cls(project, spiders.spider_numbers(connection, project.id))
         views._tags = tags.tags_of(connection, [row.id for row in rows])
         return views
 
-    def key(self, row: Row[Any]) -> JobKey:
+    def key(self, row: Job) -> JobKey:
         """Return a job's key."""
         return JobKey(self._project.number, self._numbers[row.spider], row.spider_job)
 
-    def brief(self, row: Row[Any]) -> dict[str, Any]:
+    def brief(self, row: Job) -> dict[str, Any]:
         """Return what lists of jobs show."""
         state = cloud_state(row)
         begun = row.started_at or row.created_at
@@ -72,7 +73,7 @@ class JobViews:
             view["elapsed"] = max(0, round(1000 * (row.ended_at - begun)))
         return {name: value for name, value in view.items() if value is not None}
 
-    def full(self, row: Row[Any]) -> dict[str, Any]:
+    def full(self, row: Job) -> dict[str, Any]:
         """Return a job's metadata, with the values that clients attached."""
         brief = self.brief(row)
         for name in ("key", "ts", "elapsed", "items", "pages", "logs", "errors"):
@@ -98,17 +99,17 @@ class JobViews:
         return {**(row.notes or {}), **brief, **own}
 
 
-async def read_views(database: StateDatabase, project: CloudProject, rows: Sequence[Row[Any]]) -> JobViews:
+async def read_views(database: StateDatabase, project: CloudProject, rows: Sequence[Job]) -> JobViews:
     """Read what views of these jobs need."""
     return await database.read(lambda connection: JobViews.read(connection, project, rows))
 
 
-def cloud_state(row: Row[Any]) -> str:
+def cloud_state(row: Job) -> str:
     """Return Scrapy Cloud's word for a job's state."""
     return next(word for word, states in STATES.items() if row.state in states)
 
 
-def close_reason(row: Row[Any]) -> str | None:
+def close_reason(row: Job) -> str | None:
     """Return why a job ended. None: it has not. `finished` means success, and nothing else does."""
     if row.state == JobState.FINISHED:
         return str(row.finish_reason or "finished")
@@ -116,7 +117,7 @@ def close_reason(row: Row[Any]) -> str | None:
         return "cancelled"
     if row.state != JobState.FAILED:
         return None
-    return str(row.finish_reason) if row.finish_reason not in (None, "finished") else "failed"
+    return row.finish_reason if row.finish_reason not in (None, "finished") else "failed"
 
 
 def cloud_priority(priority: float) -> int:

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import httpx
-from sqlalchemy import Row
 
 from gossamer.errors import BadInput
 from gossamer.net.credentials import hide_secrets
 from gossamer_platform.delivery.leases import LeasedRows, work_on_leases
 from gossamer_platform.state import crawl_firings
 from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.tables import CrawlFiring
 
 log = logging.getLogger("gossamer.platform.delivery")
 
@@ -86,7 +86,7 @@ class CrawlSubmitter:
             )
             await work_on_leases(self._database, rows, stopping)
 
-    async def _submit(self, client: httpx.AsyncClient, firing: Row[Any]) -> None:
+    async def _submit(self, client: httpx.AsyncClient, firing: CrawlFiring) -> None:
         status: int | None = None
         is_final = False
         try:
@@ -111,7 +111,7 @@ class CrawlSubmitter:
         else:
             await self._database.write(lambda c: crawl_firings.record_submitted(c, firing, status or 0, result))
 
-    async def _post(self, client: httpx.AsyncClient, firing: Row[Any]) -> tuple[int, bytes]:
+    async def _post(self, client: httpx.AsyncClient, firing: CrawlFiring) -> tuple[int, bytes]:
         """Send the requests of a firing. Return the status, and the beginning of the answer."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": firing.key}
         if self._service.token:
@@ -126,7 +126,7 @@ class CrawlSubmitter:
             return response.status_code, bytes(answer)
 
 
-def _result_of(status: int, answer: bytes, firing: Row[Any]) -> tuple[str, str]:
+def _result_of(status: int, answer: bytes, firing: CrawlFiring) -> tuple[str, str]:
     """Return what the service did, and an empty text; or an empty text, and why it did not do it all."""
     try:
         body = json.loads(answer)
@@ -141,7 +141,7 @@ def _result_of(status: int, answer: bytes, firing: Row[Any]) -> tuple[str, str]:
         return "", "the crawl service answered with something else than results"
 
 
-def _summary(items: Sequence[Any], firing: Row[Any]) -> tuple[str, str]:
+def _summary(items: Sequence[Any], firing: CrawlFiring) -> tuple[str, str]:
     crawls = [f"{appid}/{crawlid}" for appid, crawlid in firing.crawls]
     name = f"crawl {crawls[0]}" if len(crawls) == 1 else f"{len(crawls)} crawls"
     refused = [item for item in items if item["status"] >= 400]

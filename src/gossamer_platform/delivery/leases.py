@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer_platform.state.database import StateDatabase
+
+R = TypeVar("R")
 
 log = logging.getLogger("gossamer.platform.delivery")
 
@@ -21,24 +23,24 @@ _RETRY_SECONDS: Final = 5.0
 """Pause after the database could not answer."""
 
 
-class LeasedRows(NamedTuple):
+class LeasedRows(NamedTuple, Generic[R]):
     """Rows to work on."""
 
     what: str
     """Their name, for the log."""
     has_due: Callable[[Connection], bool]
     """Returns whether any is due. Does not write."""
-    lease: Callable[[Connection, int], list[Row[Any]]]
+    lease: Callable[[Connection, int], list[R]]
     """Leases rows that are due, up to a number, and returns them."""
-    carry_out: Callable[[Row[Any]], Awaitable[None]]
+    carry_out: Callable[[R], Awaitable[None]]
     """Does what a row asks for, and records the result. Raises SQLAlchemyError, nothing else."""
 
 
-async def work_on_leases(database: StateDatabase, rows: LeasedRows, stopping: asyncio.Event) -> None:
+async def work_on_leases(database: StateDatabase, rows: LeasedRows[R], stopping: asyncio.Event) -> None:
     """Carry out what is due until `stopping` is set. What is under way then is left to the next manager."""
     running: set[asyncio.Task[None]] = set()
 
-    async def carry_out(row: Row[Any]) -> None:
+    async def carry_out(row: R) -> None:
         try:
             await rows.carry_out(row)
         except SQLAlchemyError as error:

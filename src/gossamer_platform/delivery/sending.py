@@ -13,11 +13,10 @@ import json
 import logging
 import secrets
 import time
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
-from sqlalchemy import Row
 
 from gossamer.errors import BadInput, DnsFailed
 from gossamer_platform.delivery.addresses import WebhookAddresses
@@ -25,6 +24,7 @@ from gossamer_platform.delivery.leases import LeasedRows, work_on_leases
 from gossamer_platform.manager.vault import SecretUnreadable, SecretVault
 from gossamer_platform.state import webhooks
 from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.webhooks import LeasedDelivery
 
 log = logging.getLogger("gossamer.platform.delivery")
 
@@ -66,7 +66,7 @@ class WebhookSender:
             finally:
                 self._guard.close()
 
-    async def _send(self, client: httpx.AsyncClient, delivery: Row[Any]) -> None:
+    async def _send(self, client: httpx.AsyncClient, delivery: LeasedDelivery) -> None:
         status: int | None = None
         try:
             async with asyncio.timeout(_REQUEST_SECONDS):
@@ -85,7 +85,7 @@ class WebhookSender:
         else:
             await self._database.write(lambda c: webhooks.record_sent(c, delivery, status or 0))
 
-    async def _post(self, client: httpx.AsyncClient, delivery: Row[Any]) -> int:
+    async def _post(self, client: httpx.AsyncClient, delivery: LeasedDelivery) -> int:
         """Send a delivery, and return the status of the answer, whose body is not read."""
         address = await self._guard.resolve(delivery.url)
         secret = self._vault.decrypt(delivery.project or "", delivery.secret_name, delivery.secret)

@@ -5,13 +5,12 @@ a node returned without starting them.
 """
 
 import time
-from typing import Any, Final
-
-from sqlalchemy import Row
+from typing import Final
 
 from gossamer_platform.manager.chunk_store import ChunkStore
 from gossamer_platform.manager.files import FileKind, JobPlaces
 from gossamer_platform.state.chunks import READING_SECONDS, FileKey
+from gossamer_platform.state.jobs import Job
 
 _RENEWALS: Final = 3
 """Times that a reader renews its claim within the time for which it is valid. Must be at least 2."""
@@ -23,27 +22,27 @@ class ChunkFiles:
     def __init__(self, store: ChunkStore) -> None:
         self._store = store
 
-    def places(self, job: Row[Any]) -> JobPlaces:
+    def places(self, job: Job) -> JobPlaces:
         """Leave the places of the files to the node."""
         return JobPlaces(output="", items="", arguments={"_job": job.name}, settings={})
 
-    def delete(self, job: Row[Any], kind: FileKind) -> None:
+    def delete(self, job: Job, kind: FileKind) -> None:
         """End the logs or the items of a job for clients; they are deleted when nothing reads them any more."""
         self._store.hide([job.id], kind)
 
-    def open(self, job: Row[Any], kind: FileKind, attempt: int) -> "OpenChunkFile | None":
+    def open(self, job: Job, kind: FileKind, attempt: int) -> "OpenChunkFile | None":
         """Begin to read a file. None: there is no such file."""
         number = _number(job, attempt)
         key = FileKey(job.id, number, kind)
         row = self._store.find(key)
         return None if row is None else OpenChunkFile(self._store, key, row.id)
 
-    def length(self, job: Row[Any], kind: FileKind, attempt: int) -> int | None:
+    def length(self, job: Job, kind: FileKind, attempt: int) -> int | None:
         """Return the length of a file of a job. None: there is no such file."""
         file = self.open(job, kind, attempt)
         return None if file is None else file.length()
 
-    def read(self, job: Row[Any], kind: FileKind, attempt: int, place: slice) -> bytes:
+    def read(self, job: Job, kind: FileKind, attempt: int, place: slice) -> bytes:
         """Return a part of a file of a job."""
         file = self.open(job, kind, attempt)
         if file is None:
@@ -64,12 +63,12 @@ class OpenChunkFile:
     def length(self) -> int:
         """Return the number of bytes that are there now."""
         row = self._store.find(self._key)
-        return 0 if row is None else int(row.length)
+        return 0 if row is None else row.length
 
     def modified_at(self) -> float:
         """Return the time of the last change, in seconds since 1970."""
         row = self._store.find(self._key)
-        return 0.0 if row is None else float(row.changed_at)
+        return 0.0 if row is None else row.changed_at
 
     def read(self, start: int, stop: int) -> bytes:
         """Return the bytes from `start` to `stop`, fewer if the file ends before."""
@@ -87,8 +86,8 @@ class OpenChunkFile:
         """Do nothing: a claim ends by itself."""
 
 
-def _number(job: Row[Any], attempt: int) -> int:
+def _number(job: Job, attempt: int) -> int:
     """Return the number that AttemptId has for an attempt that ran, counted from 1; 0: the last."""
     if 0 < attempt <= len(job.earlier_attempts):
         return int(job.earlier_attempts[attempt - 1]["attempt"])
-    return int(job.attempt)
+    return job.attempt

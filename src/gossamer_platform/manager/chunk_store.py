@@ -16,12 +16,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Row
-
 from gossamer_platform.link import UnknownAttempt
 from gossamer_platform.state import chunks
 from gossamer_platform.state.chunks import MERGED_BYTES, FileKey, NewChunk, ReceivedPart
 from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.tables import Chunk, StoredFile
 from gossamer_platform.storage.line_index import entry_before, index_lines, join_indexes
 from gossamer_platform.storage.objects import ObjectMissing, ObjectStorage, StorageUnavailable
 
@@ -97,7 +96,7 @@ class ChunkStore:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def find(self, key: FileKey) -> Row[Any] | None:
+    def find(self, key: FileKey) -> StoredFile | None:
         """Return the row of a file that clients may see. None: there is none."""
         row = self._database.read_now(lambda connection: chunks.find_file(connection, key))
         return None if row is None or row.deleted_at is not None else row
@@ -164,8 +163,8 @@ class ChunkStore:
         finally:
             self._database.write_now(lambda connection: chunks.release_file(connection, file_id, token))
 
-    def _merge(self, file: Row[Any], token: str) -> None:
-        group: list[Row[Any]] = []
+    def _merge(self, file: StoredFile, token: str) -> None:
+        group: list[Chunk] = []
         for row in self._chunks(file.id):
             if sum(each.length for each in group) + row.length > MERGED_BYTES:
                 if not self._join(file, token, group):
@@ -175,14 +174,14 @@ class ChunkStore:
         if self._join(file, token, group):
             self._database.write_now(lambda c: chunks.record_merge(c, file.id, added=file.added))
 
-    def _chunks(self, file_id: int) -> Iterator[Row[Any]]:
+    def _chunks(self, file_id: int) -> Iterator[Chunk]:
         """Yield the chunks of a file in their order."""
         after = -1
         while rows := self._database.read_now(partial(chunks.file_chunks, file_id=file_id, after=after)):
             yield from rows
             after = rows[-1].offset
 
-    def _join(self, file: Row[Any], token: str, group: list[Row[Any]]) -> bool:
+    def _join(self, file: StoredFile, token: str, group: list[Chunk]) -> bool:
         """Replace chunks by one. Return False if the lease was lost."""
         if len(group) < 2:
             return True
@@ -200,7 +199,7 @@ class ChunkStore:
         new = NewChunk(name, len(content), sum(row.lines for row in group), join_indexes(parts))
         return self._database.write_now(lambda c: chunks.replace_chunks(c, file.id, token, group, new))
 
-    def _sweep(self, file: Row[Any], token: str) -> None:
+    def _sweep(self, file: StoredFile, token: str) -> None:
         """Delete the objects of a file that no chunk names, except those that may still get one."""
         found = set(self._storage.names(_folder(FileKey(file.job_id, file.attempt, file.kind))))
         found.difference_update(row.object for row in self._chunks(file.id))
@@ -214,7 +213,7 @@ class ChunkStore:
                 self._storage.delete(name)
         self._database.write_now(lambda connection: chunks.record_sweep(connection, file.id, token))
 
-    def _delete(self, file: Row[Any], token: str) -> None:
+    def _delete(self, file: StoredFile, token: str) -> None:
         for name in self._storage.names(_folder(FileKey(file.job_id, file.attempt, file.kind))):
             self._storage.delete(name)
         self._database.write_now(lambda connection: chunks.forget_file(connection, file.id, token))

@@ -6,9 +6,9 @@ wait for a project's code.
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from sqlalchemy import Row
+from gossamer_platform.state.jobs import Job
 
 
 class JobPlaces(NamedTuple):
@@ -59,22 +59,22 @@ class OpenJobFile(Protocol):
 class JobFiles(Protocol):
     """Decides where the files of jobs are."""
 
-    def places(self, job: Row[Any]) -> JobPlaces:
+    def places(self, job: Job) -> JobPlaces:
         """Make folders for the files of a job that is about to start, and return their places. Each attempt that
         follows a failed one has files of its own."""
 
-    def delete(self, job: Row[Any], kind: FileKind) -> None:
+    def delete(self, job: Job, kind: FileKind) -> None:
         """Delete the logs or the items of all attempts of a job that has ended."""
 
-    def open(self, job: Row[Any], kind: FileKind, attempt: int) -> OpenJobFile | None:
+    def open(self, job: Job, kind: FileKind, attempt: int) -> OpenJobFile | None:
         """Begin to read a file; `attempt` as below. None: there is no such file."""
 
-    def length(self, job: Row[Any], kind: FileKind, attempt: int) -> int | None:
+    def length(self, job: Job, kind: FileKind, attempt: int) -> int | None:
         """Return the length of a file of a job. None: there is no such file.
 
         `attempt`: number of an attempt that ran, from 1; 0: the last one.
         """
 
-    def read(self, job: Row[Any], kind: FileKind, attempt: int, place: slice) -> bytes:
+    def read(self, job: Job, kind: FileKind, attempt: int, place: slice) -> bytes:
         """Return the bytes of a file from `place.start` to `place.stop`, or to its end. Empty: there is no such
         file."""

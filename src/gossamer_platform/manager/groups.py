@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from gossamer_platform.manager.operations import JobConflict, Manager, NotFound, requested
 from gossamer_platform.state import groups, jobs
-from gossamer_platform.state.groups import NewGroup
+from gossamer_platform.state.groups import JobGroup, NewGroup
 
 
 async def add_input(manager: Manager, project: str, name: str, content: bytes) -> str:
@@ -21,8 +21,8 @@ async def add_input(manager: Manager, project: str, name: str, content: bytes) -
     return await manager.database.write(lambda connection: groups.add_input(connection, project, name, content))
 
 
-async def create_group(manager: Manager, group: NewGroup) -> tuple[Row[tuple[int]], bool]:
-    """Add a group with its jobs. Return its row, and True if it is new: a key that was used before returns that one.
+async def create_group(manager: Manager, group: NewGroup) -> tuple[JobGroup, bool]:
+    """Add a group with its jobs. Return it, and True if it is new: a key that was used before returns that one.
 
     Raises NotFound for the project, version or spider, BadInput for an unknown input, and JobConflict for a name that
     the project has had, or a key that was used for another group.
@@ -30,7 +30,7 @@ async def create_group(manager: Manager, group: NewGroup) -> tuple[Row[tuple[int
     job = group.job
     await manager.require_spider(job.project, job.version, job.spider)
 
-    def add(connection: Connection) -> tuple[Row[tuple[int]], bool]:
+    def add(connection: Connection) -> tuple[JobGroup, bool]:
         taken = jobs.find_taken(connection, job.project, group.job_names())  # locks the project
         known = job.request_key and groups.find_group_request(connection, job.project, job.request_key)
         if known:
@@ -48,7 +48,7 @@ async def create_group(manager: Manager, group: NewGroup) -> tuple[Row[tuple[int
     return created
 
 
-def _is_same(connection: Connection, known: Row[tuple[int]], group: NewGroup) -> bool:
+def _is_same(connection: Connection, known: JobGroup, group: NewGroup) -> bool:
     """Return whether a group was made by a request like this one. Their names may differ: a request without a name gets
     a new one each time."""
     rows = jobs.job_page(connection, jobs.JobFilter(group=known.id), before=None, limit=group.size + 1)
@@ -62,13 +62,12 @@ def _is_same(connection: Connection, known: Row[tuple[int]], group: NewGroup) ->
     return requested(rows[0]) == requested(wanted)
 
 
-async def find_group(manager: Manager, number: int) -> Row[tuple[int]]:
-    """Return a group's row, with `project`. Raises NotFound."""
+async def find_group(manager: Manager, number: int) -> JobGroup:
+    """Return a group. Raises NotFound."""
     row = await manager.read(lambda connection: groups.find_group(connection, number))
     if row is None:
         raise NotFound(f"group {number} not found")
-    found: Row[tuple[int]] = row
-    return found
+    return row
 
 
 async def cancel_group(manager: Manager, number: int, *, signal_number: int) -> None:

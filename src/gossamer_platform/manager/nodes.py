@@ -10,9 +10,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer_platform.lifecycle import EnvironmentKind, JobState
@@ -36,7 +36,9 @@ from gossamer_platform.manager.operations import Manager
 from gossamer_platform.manager.vault import SecretUnreadable
 from gossamer_platform.outcome import MAX_FAULT, AttemptEnd, bounded_counters, failure_of
 from gossamer_platform.state import dispatch, environments, jobs, nodes, projects
-from gossamer_platform.state.nodes import NewNode, lost_after
+from gossamer_platform.state.jobs import Job
+from gossamer_platform.state.nodes import NewNode, Node, WatchedNode, lost_after
+from gossamer_platform.state.projects import Version
 from gossamer_platform.wire import AttemptOrder, Beat, BeatAnswer
 
 log = logging.getLogger("gossamer.platform.manager")
@@ -55,9 +57,9 @@ class NodeKey(NamedTuple):
 
 
 class _Given(NamedTuple):
-    jobs: Sequence[tuple[Row[Any], Row[Any]]]
+    jobs: Sequence[tuple[Job, Version]]
     """Jobs with their versions."""
-    listings: Sequence[Row[Any]]
+    listings: Sequence[Version]
 
 
 class NodeOperations:
@@ -68,10 +70,10 @@ class NodeOperations:
         self.manager = manager
         self.limit_seconds = limit_seconds
 
-    async def register(self, node: NewNode) -> list[Row[Any]]:
+    async def register(self, node: NewNode) -> list[Job]:
         """Add a node that has just started. Return the rows of the jobs that it has. Raises LinkRefused."""
 
-        def register(connection: Connection) -> list[Row[Any]] | None:
+        def register(connection: Connection) -> list[Job] | None:
             if not nodes.register_node(connection, node, limit_seconds=self.limit_seconds):
                 return None
             return jobs.active_jobs(connection, node.name)
@@ -96,7 +98,7 @@ class NodeOperations:
     async def beat(self, node: NodeKey, beat: Beat) -> BeatAnswer:
         """Note a heartbeat, and answer it for each attempt. Raises LinkRefused if another process has the name."""
 
-        def record(connection: Connection) -> tuple[Row[Any] | None, list[Row[Any]]]:
+        def record(connection: Connection) -> tuple[Node | None, list[Job]]:
             known = nodes.record_beat(connection, *node, limit_seconds=self.limit_seconds)
             return known, jobs.active_jobs(connection, node.name) if known is not None else []
 
@@ -107,12 +109,12 @@ class NodeOperations:
         orders = [_order(attempt.id, active.get(attempt.id)) for attempt in beat.attempts]
         return BeatAnswer(orders, self.limit_seconds)
 
-    async def turn(self, node: NodeKey, asked: NodeTurn, *, places: Callable[[Row[Any]], JobPlaces]) -> NodeOrders:
+    async def turn(self, node: NodeKey, asked: NodeTurn, *, places: Callable[[Job], JobPlaces]) -> NodeOrders:
         """Give a node jobs and listings: those that it has not received, and new ones. Return them with the attempts
         that it is to stop. `places` makes the places of a job's files; where it fails, the job's attempt has ended."""
         has, lists = set(asked.attempts), list(asked.listings)
 
-        def look(connection: Connection) -> tuple[list[Row[Any]], bool]:
+        def look(connection: Connection) -> tuple[list[Job], bool]:
             active = jobs.active_jobs(connection, node.name)
             return active, (
                 bool(dispatch.unreceived_jobs(active, node.incarnation, has))
@@ -130,7 +132,7 @@ class NodeOperations:
             listings = projects.unreceived_listings(connection, node.incarnation, lists)
             if not taking.is_draining:
                 listings += iter(lambda: projects.take_listing(connection, node.incarnation), None)
-            return _Given([(row, projects.version_row(connection, row.version_id)) for row in rows], listings)
+            return _Given([(row, projects.version_row(connection, row.version_id or 0)) for row in rows], listings)
 
         # Looked at first without the lock of a writer: most calls find nothing.
         active, has_work = await self.manager.database.read(look)
@@ -140,7 +142,7 @@ class NodeOperations:
         return NodeOrders(assignments, await self._listings(node, given.listings), stops)
 
     async def _assignments(
-        self, given: Sequence[tuple[Row[Any], Row[Any]]], places: Callable[[Row[Any]], JobPlaces]
+        self, given: Sequence[tuple[Job, Version]], places: Callable[[Job], JobPlaces]
     ) -> list[JobAssignment]:
         assignments = []
         for job, version in given:
@@ -154,22 +156,22 @@ class NodeOperations:
                 await self.ended(AttemptId(job.id, job.attempt), AttemptEnd(fault=f"secret_unreadable: {error}"))
         return assignments
 
-    async def _listings(self, node: NodeKey, rows: Sequence[Row[Any]]) -> list[Listing]:
+    async def _listings(self, node: NodeKey, rows: Sequence[Version]) -> list[Listing]:
         found = []
         for row in rows:
             try:
                 values = await self.manager.variables.values(row.project)
-                found.append(Listing(row.id, self._artefact(row.project, row), values))
+                found.append(Listing(row.id, self._artefact(row), values))
             except SecretUnreadable as error:
                 await self.listed(node, row.id, ListingResult(fault=f"secret {error}"))
         return found
 
-    def _assignment(self, job: Row[Any], version: Row[Any], places: Callable[[Row[Any]], JobPlaces]) -> JobAssignment:
+    def _assignment(self, job: Job, version: Version, places: Callable[[Job], JobPlaces]) -> JobAssignment:
         place = places(job)
         return JobAssignment(
             id=AttemptId(job.id, job.attempt),
             spider=job.spider,
-            artefact=self._artefact(job.project, version),
+            artefact=self._artefact(version),
             arguments={**job.arguments, **place.arguments},
             settings={**job.settings, **place.settings},
             output=place.output,
@@ -184,10 +186,10 @@ class NodeOperations:
             owns=place.owns,
         )
 
-    def _artefact(self, project: str, version: Row[Any]) -> Artefact:
+    def _artefact(self, version: Version) -> Artefact:
         path = self.manager.artefacts.path(version.digest, version.file) if version.digest else None
         return Artefact(
-            project,
+            version.project,
             version.name,
             version.digest,
             path,
@@ -237,7 +239,7 @@ class NodeOperations:
         def postpone(connection: Connection) -> float | None:
             return projects.postpone_listing(connection, version_id, incarnation=mine, reason=result.fault)
 
-        def record(connection: Connection) -> Row[Any] | None:
+        def record(connection: Connection) -> Version | None:
             return projects.record_listing(
                 connection,
                 version_id,
@@ -302,7 +304,7 @@ class SilenceWatch:
         """Begin to measure anew. To be called when the nodes could not be looked at: they could not be heard either."""
         self._seen.clear()
 
-    def silent(self, rows: Sequence[Row[Any]], *, now: float) -> list[tuple[str, int]]:
+    def silent(self, rows: Sequence[WatchedNode], *, now: float) -> list[tuple[str, int]]:
         """Return name and number of the last heartbeat of the nodes that are silent for so long that they are lost.
         `rows`: all nodes that are not lost."""
         found = {}
@@ -313,7 +315,7 @@ class SilenceWatch:
         return [(row.name, row.beats) for row in rows if now - found[row.name][1] >= lost_after(row.limit_seconds)]
 
 
-def _order(attempt: AttemptId, row: Row[Any] | None) -> AttemptOrder:
+def _order(attempt: AttemptId, row: Job | None) -> AttemptOrder:
     if row is None:
         return AttemptOrder(attempt, BeatOrder.UNKNOWN)
     if row.state == JobState.STOPPING:
@@ -321,10 +323,11 @@ def _order(attempt: AttemptId, row: Row[Any] | None) -> AttemptOrder:
     return AttemptOrder(attempt, BeatOrder.KEEP)
 
 
-def _stop(row: Row[Any]) -> StopOrder:
+def _stop(row: Job) -> StopOrder:
+    assert row.stop_signal is not None
     return StopOrder(AttemptId(row.id, row.attempt), row.stop_signal, row.stops)
 
 
-def known_attempts(rows: Sequence[Row[Any]]) -> Mapping[AttemptId, bool]:
+def known_attempts(rows: Sequence[Job]) -> Mapping[AttemptId, bool]:
     """Return the attempts of active jobs; True: the process was started."""
     return {AttemptId(row.id, row.attempt): row.pid is not None for row in rows}

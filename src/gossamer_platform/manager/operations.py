@@ -11,9 +11,9 @@ import signal
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput, GossamerError
@@ -35,8 +35,10 @@ from gossamer_platform.state import (
     webhooks,
 )
 from gossamer_platform.state.database import StateDatabase
-from gossamer_platform.state.jobs import NewJob
-from gossamer_platform.state.projects import ReadyVersion
+from gossamer_platform.state.jobs import Job, NewJob
+from gossamer_platform.state.projects import ReadyVersion, Version
+
+T = TypeVar("T")
 
 log = logging.getLogger("gossamer.platform.manager")
 
@@ -194,8 +196,8 @@ class Manager:
         environment: EnvironmentKind | None = None,
         requirements: str = "",
         wait_seconds: float | None = None,
-    ) -> Row[Any]:
-        """Add a version, wait until a node has listed its spiders, and return the version's row.
+    ) -> Version:
+        """Add a version, wait until a node has listed its spiders, and return the version.
 
         `content`: the artefact, which is closed as soon as it is kept, because a build may take long.
         `by`: who deploys. The audit has it before code of the artefact is run, whatever becomes of version and client.
@@ -246,7 +248,7 @@ class Manager:
                 "no node is online that could list the spiders. Start one with `gossamer node`, and repeat this"
             )
 
-    async def _listed(self, version_id: int) -> Row[Any]:
+    async def _listed(self, version_id: int) -> Version:
         """Wait until a version's listing has come to an end, or this server stops. Return the version's row."""
         self.wake_nodes()
         while True:
@@ -301,7 +303,7 @@ class Manager:
             raise NoNode("the spiders are not listed yet, and this server stops; repeat this")
         if row.spiders is None:
             raise BrokenVersion(row.reason)
-        return list(row.spiders)
+        return row.spiders
 
     async def delete_version(self, project: str, version: str, *, even_if_used: bool = True) -> None:
         """Remove a version. Jobs that run it go on. Of a name that no ready version has, the broken ones are removed.
@@ -409,7 +411,7 @@ class Manager:
     def _has_files(self, job: NewJob) -> Callable[[str], bool]:
         return partial(self.has_files, job.project, job.spider)
 
-    async def create_job(self, job: NewJob) -> tuple[Row[Any], bool]:
+    async def create_job(self, job: NewJob) -> tuple[Job, bool]:
         """Add a job with a name of its own. Return its row, and True if it is new: a request whose key was used before
         for the same job returns that one.
 
@@ -418,7 +420,7 @@ class Manager:
         """
         await self.require_spider(job.project, job.version, job.spider)
 
-        def add(connection: Connection) -> tuple[Row[Any], bool]:
+        def add(connection: Connection) -> tuple[Job, bool]:
             taken = jobs.has_job(connection, job.project, job.name)
             known = job.request_key and jobs.find_request(connection, job.project, job.request_key)
             if known:
@@ -436,14 +438,14 @@ class Manager:
         self.wake_nodes()
         return created
 
-    async def job(self, number: int) -> Row[Any]:
+    async def job(self, number: int) -> Job:
         """Return a job's row. Raises NotFound."""
         row = await self.database.read(lambda connection: jobs.find_job(connection, number))
         if row is None:
             raise NotFound(f"job {number} not found")
         return row
 
-    async def cancel_job(self, number: int, *, signal_number: int) -> Row[Any]:
+    async def cancel_job(self, number: int, *, signal_number: int) -> Job:
         """Ask a job to stop, and return its row as it is then. A job that has ended stays as it is. Raises NotFound."""
         await self.database.write(lambda connection: jobs.stop_job(connection, number, signal=signal_number))
         self.wake_nodes()
@@ -479,12 +481,12 @@ class Manager:
         except SQLAlchemyError as error:
             log.warning("the audit lacks %s of %s: %s (%s)", action, actor, subject, error)
 
-    async def read(self, question: Callable[[Connection], Any]) -> Any:
+    async def read(self, question: Callable[[Connection], T]) -> T:
         """Return what a question returns of one consistent state of the database."""
         return await self.database.read(question)
 
 
-def _named(connection: Connection, project: str, version: str) -> list[Row[Any]]:
+def _named(connection: Connection, project: str, version: str) -> list[Version]:
     """Return the versions of this name in all states but deleted."""
     return [row for row in projects.version_rows(connection, project) if row.name == version]
 
@@ -493,7 +495,7 @@ def _last_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[-1]
 
 
-def requested(job: Any) -> tuple[Any, ...]:
+def requested(job: NewJob | Job) -> tuple[Any, ...]:
     """Return what the client asked for, of a NewJob or a row, to compare two requests with one key."""
     version = job.version if isinstance(job, NewJob) else job.version_name
     return job.spider, version, dict(job.arguments), dict(job.settings), job.priority

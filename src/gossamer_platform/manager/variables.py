@@ -6,15 +6,16 @@ for the mask of logs. Fixed: that no message and no log line has a value in it.
 
 import logging
 import re
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from gossamer.errors import BadInput
 from gossamer_platform.manager.vault import KEYS_FILE_VARIABLE, KEYS_VARIABLE, SecretUnreadable, SecretVault
 from gossamer_platform.names import check_file_name
 from gossamer_platform.state import variables, webhooks
 from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.tables import Variable
 
 log = logging.getLogger("gossamer.platform.manager")
 
@@ -47,7 +48,7 @@ class ProjectVariables:
         """Raise NoSecretKey if the manager can keep no secrets."""
         self._vault.check_key()
 
-    async def set(self, project: str, name: str, value: str, *, is_secret: bool) -> Row[Any]:
+    async def set(self, project: str, name: str, value: str, *, is_secret: bool) -> Variable:
         """Set a variable, and return its row. The project is created if it does not exist.
 
         Raises BadInput, UnsafeName for the project, and NoSecretKey.
@@ -56,7 +57,7 @@ class ProjectVariables:
         check_variable(name, value)
         stored = self._vault.encrypt(project, name, value) if is_secret else value
 
-        def change(connection: Connection) -> Row[Any]:
+        def change(connection: Connection) -> Variable:
             if not variables.set_variable(connection, project, name, stored, is_secret=is_secret):
                 raise BadInput(f"project '{project}' has {variables.MAX_VARIABLES} variables; delete some first")
             found = variables.list_variables(connection, project)
@@ -64,7 +65,7 @@ class ProjectVariables:
 
         return await self._database.write(change)
 
-    async def list(self, project: str) -> list[Row[Any]]:
+    async def list(self, project: str) -> list[Variable]:
         """Return the rows of a project's variables."""
         return list(await self._database.read(lambda connection: variables.list_variables(connection, project)))
 
@@ -89,7 +90,7 @@ class ProjectVariables:
                 unreadable.append(f"{row.project}/{row.name}")
                 continue
 
-            def change(connection: Connection, row: Row[Any] = row, new: str = new) -> bool:
+            def change(connection: Connection, row: variables.Secret = row, new: str = new) -> bool:
                 return variables.replace_token(connection, row.id, old=row.value, new=new)
 
             # One that was changed meanwhile has been encrypted with the first key already.
@@ -102,7 +103,7 @@ class ProjectVariables:
                 unreadable.append(f"{hook.project or 'all projects'}/webhook {hook.id}")
                 continue
 
-            def replace(connection: Connection, hook: Row[Any] = hook, token: str = token) -> bool:
+            def replace(connection: Connection, hook: webhooks.Webhook = hook, token: str = token) -> bool:
                 return webhooks.replace_secret(connection, hook.id, old=hook.secret, new=token)
 
             await self._database.write(replace)

@@ -52,11 +52,6 @@ class SecretVault:
                 f"one with: {_NEW_KEY}"
             ) from None
 
-    @property
-    def has_key(self) -> bool:
-        """True if secrets can be encrypted."""
-        return self._keys is not None
-
     def encrypt(self, project: str, name: str, value: str) -> str:
         """Return the token of a secret. Raises NoSecretKey."""
         return self._key().encrypt(json.dumps([project, name, value]).encode()).decode()

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, jitter_of
 from gossamer_platform.state import crawl_firings, schedules
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.events import report_missed_schedule
+from gossamer_platform.state.schedules import DueSchedule, Schedule
 from gossamer_platform.state.tables import DatabaseNow
 
 log = logging.getLogger("gossamer.platform.schedules")
@@ -36,7 +37,7 @@ _RETRY_SECONDS: Final = 5.0
 """Pause after the database could not answer."""
 
 
-def rule_of(row: Row[Any]) -> ScheduleRule:
+def rule_of(row: Schedule) -> ScheduleRule:
     """Return the rule of a schedule's row."""
     return ScheduleRule(RuleKind(row.kind), row.rule, row.time_zone, row.start_at, row.end_at)
 
@@ -64,8 +65,10 @@ def fire_due(connection: Connection) -> int:
     return len(due)
 
 
-def _fire(connection: Connection, row: Row[Any]) -> None:
+def _fire(connection: Connection, row: DueSchedule) -> None:
     """Do what the schedule's present instant needs, and step to the next."""
+    assert row.next_at is not None
+    assert row.due_at is not None
     was_missed = row.now - row.due_at > _LATE_SECONDS
     if was_missed and row.missed == "skip":
         result = "missed"
@@ -82,7 +85,7 @@ def _fire(connection: Connection, row: Row[Any]) -> None:
     _step(connection, row, instant, last_at=row.next_at, last_result=result)
 
 
-def _fire_in_turn(connection: Connection, row: Row[Any]) -> str:
+def _fire_in_turn(connection: Connection, row: Schedule) -> str:
     """Make the job of a schedule whose jobs do not run beside each other. Return the result."""
     live = schedules.live_jobs(connection, row.id)
     if live and row.if_running == "skip":
@@ -92,7 +95,7 @@ def _fire_in_turn(connection: Connection, row: Row[Any]) -> str:
     return f"job {schedules.fire(connection, row, after_job=live[-1] if live else None)}"
 
 
-def _step(connection: Connection, row: Row[Any], instant: float, **columns: Any) -> None:
+def _step(connection: Connection, row: Schedule, instant: float, **columns: Any) -> None:
     """Set the schedule's next instant, the first one after the given one, and `columns` with it."""
     following = rule_of(row).next_after(instant)
     if following is None:
@@ -110,7 +113,7 @@ def step_back(connection: Connection) -> None:
     for row in schedules.waiting_schedules(connection, now):
         with contextlib.suppress(OSError, ValueError, KeyError):  # its time zone was removed; `fire_due` pauses it
             following = rule_of(row).next_after(now)
-            if following is not None and following < row.next_at:
+            if following is not None and row.next_at is not None and following < row.next_at:
                 log.warning("schedule %d: the clock was set back; it goes on", row.id)
                 _step(connection, row, now)
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from gossamer.errors import BadInput
 from gossamer_platform.lifecycle import JobState
@@ -23,7 +23,10 @@ from gossamer_platform.scrapyd.frame import PageFrame
 from gossamer_platform.scrapyd.job_page import FileUrls, ShownJob
 from gossamer_platform.state import groups, jobs, nodes, projects, schedules, tokens
 from gossamer_platform.state.dispatch import waits_for
-from gossamer_platform.state.jobs import JobFilter
+from gossamer_platform.state.groups import JobGroup
+from gossamer_platform.state.jobs import Job, JobFilter
+from gossamer_platform.state.projects import Version
+from gossamer_platform.state.tables import Project
 from gossamer_platform.state.tags import tags_of
 from gossamer_platform.storage.objects import StorageUnavailable
 from gossamer_platform.v1.jobs import last_error, last_log_lines, parse_cursor
@@ -65,7 +68,7 @@ class BrowserPages:
     async def _job(self, name: str, query: _Query, frame: PageFrame) -> str | None:
         number = _number(name)
 
-        def read(connection: Connection) -> tuple[Row[Any], list[str], str] | None:
+        def read(connection: Connection) -> tuple[Job, list[str], str] | None:
             row = None if number is None else jobs.find_job(connection, number)
             if row is None:
                 return None
@@ -77,7 +80,7 @@ class BrowserPages:
             return None
         return job_page.render(await in_reader(self._shown, *found), frame, time.time())
 
-    def _shown(self, row: Row[Any], tags: Sequence[str], cause: str) -> ShownJob:
+    def _shown(self, row: Job, tags: Sequence[str], cause: str) -> ShownJob:
         files, lines, error = self._files, [], None
         log, items = files.log_url(row), files.items_url(row)
         if log is not None:
@@ -102,7 +105,7 @@ class BrowserPages:
     async def _groups(self, query: _Query, frame: PageFrame) -> str:
         before = parse_cursor(query.get("after", ""))
 
-        def read(connection: Connection) -> tuple[list[Row[Any]], dict[int, dict[str, int]]]:
+        def read(connection: Connection) -> tuple[list[JobGroup], dict[int, dict[str, int]]]:
             rows = groups.group_page(connection, "", before=before, limit=PAGE_ROWS)
             return rows, groups.group_states(connection, [row.id for row in rows])
 
@@ -112,7 +115,7 @@ class BrowserPages:
     async def _group(self, name: str, query: _Query, frame: PageFrame) -> str | None:
         number, before = _number(name), parse_cursor(query.get("after", ""))
 
-        def read(connection: Connection) -> tuple[Row[Any], dict[str, int], list[Row[Any]]] | None:
+        def read(connection: Connection) -> tuple[JobGroup, dict[str, int], list[Job]] | None:
             row = None if number is None else groups.find_group(connection, number)
             if row is None:
                 return None
@@ -139,7 +142,7 @@ class BrowserPages:
     async def _project(self, name: str, query: _Query, frame: PageFrame) -> str | None:
         before = parse_cursor(query.get("after", ""))
 
-        def read(connection: Connection) -> Any:
+        def read(connection: Connection) -> tuple[Project, list[Version], dict[int, str]] | None:
             project = projects.project_row(connection, name)
             if project is None:
                 return None

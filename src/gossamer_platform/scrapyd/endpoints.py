@@ -10,7 +10,7 @@ from datetime import datetime
 from io import BytesIO
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from gossamer.errors import GossamerError
 from gossamer_platform.lifecycle import JobState, VersionState
@@ -20,7 +20,7 @@ from gossamer_platform.scrapyd.config import ScrapydConfig
 from gossamer_platform.scrapyd.files import ServedFiles
 from gossamer_platform.scrapyd.forms import Parameters
 from gossamer_platform.state import jobs
-from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.jobs import Job, NewJob
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.values import is_storable
 
@@ -169,7 +169,7 @@ class Endpoints:
             )
         # Not in Scrapyd, which does not know of them.
         warnings = {"warnings": row.warnings} if row.warnings else {}
-        return {"project": project, "version": version, "spiders": len(row.spiders), **warnings}
+        return {"project": project, "version": version, "spiders": len(row.spiders or ()), **warnings}
 
     async def _schedule(self, form: Form) -> Fields:
         project, spider = form.text("project"), form.text("spider")
@@ -218,17 +218,17 @@ class Endpoints:
         if project is not None:
             await self._manager.require_project(project)
 
-        def list_all(connection: Connection) -> tuple[list[Row[Any]], list[Row[Any]]]:
+        def list_all(connection: Connection) -> tuple[list[Job], list[Job]]:
             live = jobs.list_jobs(connection, _LIVE, project=project)
             return live, jobs.ended_jobs(connection, limit=self._config.finished_to_keep)
 
         live, ended = await self._manager.read(list_all)
         return {
-            "pending": [_pending(row) for row in live if _phase(row) == "pending"],
+            "pending": [_pending(row) for row in live if row.started_at is None],
             "running": [
                 {**_identity(row), "pid": row.pid, "start_time": local_time(row.started_at), **self._urls(row)}
                 for row in live
-                if _phase(row) == "running"
+                if row.started_at is not None
             ],
             "finished": [
                 {
@@ -242,11 +242,11 @@ class Endpoints:
                     "reason": row.reason,
                 }
                 for row in ended
-                if project in (None, row.project)
+                if row.ended_at is not None and project in (None, row.project)
             ],
         }
 
-    def _urls(self, row: Row[Any]) -> Fields:
+    def _urls(self, row: Job) -> Fields:
         return {"log_url": self._files.log_url(row), "items_url": self._files.items_url(row)}
 
     async def _delete_version(self, form: Form) -> Fields:
@@ -282,7 +282,7 @@ def _signal(text: str) -> int:
     raise BadParameter(f"signal is invalid: {text} is not HUP, INT, KILL, STOP, TERM or the number of a signal")
 
 
-def _phase(row: Row[Any]) -> str:
+def _phase(row: Job) -> str:
     """Return Scrapyd's word for the state of a job. A job whose process does not run yet is pending, because a running
     one has a pid."""
     if row.state not in _LIVE:
@@ -290,11 +290,11 @@ def _phase(row: Row[Any]) -> str:
     return "pending" if row.started_at is None else "running"
 
 
-def _identity(row: Row[Any]) -> Fields:
+def _identity(row: Job) -> Fields:
     return {"id": row.name, "project": row.project, "spider": row.spider}
 
 
-def _pending(row: Row[Any]) -> Fields:
+def _pending(row: Job) -> Fields:
     return {**_identity(row), "version": row.version_name, "settings": row.settings, "args": row.arguments}
 
 

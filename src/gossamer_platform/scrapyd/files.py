@@ -13,15 +13,15 @@ that runs, stay, whatever their age. Fixed: the names, which clients build thems
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from sqlalchemy import Row
 from starlette.responses import Response
 
 from gossamer_platform.manager.files import FileKind, JobFiles, JobPlaces
 from gossamer_platform.scrapyd import listing
 from gossamer_platform.scrapyd.config import ScrapydConfig
 from gossamer_platform.scrapyd.listing import PageRequest
+from gossamer_platform.state.jobs import Job
 from gossamer_platform.storage.local_file import LocalFile
 
 
@@ -33,7 +33,7 @@ class JobFile(NamedTuple):
     name: str
 
     @classmethod
-    def of(cls, job: Row[Any]) -> "JobFile":
+    def of(cls, job: Job) -> "JobFile":
         """Return the names of a job."""
         return cls(job.project, job.spider, job.file_name)
 
@@ -46,10 +46,10 @@ class JobFile(NamedTuple):
 class ServedFiles(JobFiles, Protocol):
     """Files of jobs with their paths on the server's pages."""
 
-    def log_url(self, job: Row[Any]) -> str | None:
+    def log_url(self, job: Job) -> str | None:
         """Return the path of the log of the job's last attempt on this server. None: it has none."""
 
-    def items_url(self, job: Row[Any]) -> str | None:
+    def items_url(self, job: Job) -> str | None:
         """Return the path of the items of the job's last attempt on this server. None: it has none."""
 
     def page(self, root: str, path: str, request: PageRequest) -> Response | None:
@@ -63,7 +63,7 @@ class ScrapydFiles:
     def __init__(self, config: ScrapydConfig) -> None:
         self._config = config
 
-    def places(self, job: Row[Any]) -> JobPlaces:
+    def places(self, job: Job) -> JobPlaces:
         """Create the folders of a job that is about to start, and return the places of its files."""
         names, attempt = JobFile.of(job), _last(job)
         config = self._config
@@ -96,11 +96,11 @@ class ScrapydFiles:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.path.abspath(path)
 
-    def log_url(self, job: Row[Any]) -> str | None:
+    def log_url(self, job: Job) -> str | None:
         """Return the path of the log of the job's last attempt on this server. None: it has none."""
         return _url("logs", self._config.logs_dir, job, "log")
 
-    def items_url(self, job: Row[Any]) -> str | None:
+    def items_url(self, job: Job) -> str | None:
         """Return the path of the items of the job's last attempt on this server. None: it has none."""
         return _url("items", self._config.items_folder, job, "jl")
 
@@ -109,7 +109,7 @@ class ScrapydFiles:
         folder = {"logs": self._config.logs_dir, "items": self._config.items_folder}.get(root)
         return listing.serve(Path(folder), path, request) if folder else None
 
-    def open(self, job: Row[Any], kind: FileKind, attempt: int) -> LocalFile | None:
+    def open(self, job: Job, kind: FileKind, attempt: int) -> LocalFile | None:
         """Begin to read a file of a job. None: there is no such file."""
         path = self._path(job, kind, attempt)
         try:
@@ -117,7 +117,7 @@ class ScrapydFiles:
         except FileNotFoundError:
             return None
 
-    def length(self, job: Row[Any], kind: FileKind, attempt: int) -> int | None:
+    def length(self, job: Job, kind: FileKind, attempt: int) -> int | None:
         """Return the length of a file of a job. None: there is no such file."""
         path = self._path(job, kind, attempt)
         try:
@@ -125,7 +125,7 @@ class ScrapydFiles:
         except FileNotFoundError:
             return None
 
-    def read(self, job: Row[Any], kind: FileKind, attempt: int, place: slice) -> bytes:
+    def read(self, job: Job, kind: FileKind, attempt: int, place: slice) -> bytes:
         """Return a part of a file of a job."""
         path = self._path(job, kind, attempt)
         try:
@@ -141,12 +141,12 @@ class ScrapydFiles:
         folders = ((config.logs_dir, "log"), (config.items_folder, "jl"))
         return any(names.below(folder, suffix, attempt=1).exists() for folder, suffix in folders if folder)
 
-    def _path(self, job: Row[Any], kind: FileKind, attempt: int) -> Path | None:
+    def _path(self, job: Job, kind: FileKind, attempt: int) -> Path | None:
         config = self._config
         folder, suffix = (config.logs_dir, "log") if kind is FileKind.LOG else (config.items_folder, "jl")
         return JobFile.of(job).below(folder, suffix, attempt=attempt or _last(job)) if folder else None
 
-    def delete(self, job: Row[Any], kind: FileKind) -> None:
+    def delete(self, job: Job, kind: FileKind) -> None:
         """Delete the logs or the items of all attempts of a job that has ended."""
         for attempt in range(1, _last(job) + 1):
             path = self._path(job, kind, attempt)
@@ -154,11 +154,11 @@ class ScrapydFiles:
                 path.unlink(missing_ok=True)
 
 
-def _last(job: Row[Any]) -> int:
+def _last(job: Job) -> int:
     """Return the number of the last attempt that has files, or will have them."""
     return len(job.earlier_attempts) + 1
 
 
-def _url(base: str, folder: str, job: Row[Any], suffix: str) -> str | None:
+def _url(base: str, folder: str, job: Job, suffix: str) -> str | None:
     path = JobFile.of(job).below(folder, suffix, attempt=_last(job))
     return f"/{base}/{job.project}/{job.spider}/{path.name}" if folder and path.exists() else None

@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from sqlalchemy import Row
-
 from gossamer.web.html import Html, html_of
 from gossamer_platform.lifecycle import ENDED
 from gossamer_platform.scrapyd import markup
 from gossamer_platform.scrapyd.frame import PageFrame
+from gossamer_platform.state.jobs import Job
 
 _TAIL_BYTES: Final = 100_000
 """Bytes of the log to which the link to its end leads."""
@@ -25,7 +24,7 @@ class FileUrls(NamedTuple):
 class ShownJob(NamedTuple):
     """A job with all that its page shows."""
 
-    row: Row[Any]
+    row: Job
     """Row with `project`."""
     tags: Sequence[str]
     waits_for: str
@@ -106,7 +105,7 @@ def _files(job: ShownJob, frame: PageFrame) -> str:
     return (f'<p class="more">{" ".join(found)}</p>\n' if found else "") + note
 
 
-def _attempts(row: Row[Any], frame: PageFrame) -> str:
+def _attempts(row: Job, frame: PageFrame) -> str:
     if not row.earlier_attempts:
         return ""
     rows = [
@@ -131,13 +130,13 @@ def _log(job: ShownJob) -> str:
     return "<h2>Last lines of the log</h2>\n<pre>" + "\n".join(map(html_of, job.last_lines)) + "</pre>\n"
 
 
-def _commands(row: Row[Any], frame: PageFrame) -> str:
+def _commands(row: Job, frame: PageFrame) -> str:
     own = f"gossamer job {row.id} --target {frame.server}"
     lines = [f"{own} --again"] if row.state in ENDED else [f"{own} --log --follow", f"{own} --cancel"]
     return "<h2>Commands</h2>\n<pre>" + "\n".join(lines) + "</pre>\n"
 
 
-def _stats(row: Row[Any]) -> str:
+def _stats(row: Job) -> str:
     if not row.stats:
         return ""
     counters = markup.facts((name, value) for name, value in sorted(row.stats.items()))

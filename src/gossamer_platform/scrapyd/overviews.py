@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, tzinfo
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
-
-from sqlalchemy import Row
 
 from gossamer.web.html import Html, html_of
 from gossamer_platform.lifecycle import ENDED, JobState
 from gossamer_platform.scrapyd import markup
 from gossamer_platform.scrapyd.frame import PageFrame
-from gossamer_platform.state.jobs import JobFilter
-from gossamer_platform.state.nodes import state_of
+from gossamer_platform.state.groups import JobGroup
+from gossamer_platform.state.jobs import Job, JobFilter
+from gossamer_platform.state.nodes import Node, state_of
+from gossamer_platform.state.projects import Version
+from gossamer_platform.state.schedules import Schedule
+from gossamer_platform.state.tables import Project
 
 _FEW_SPIDERS: Final = 5
 """Spiders of a version up to which the list is open."""
@@ -27,7 +29,7 @@ class ListPart(NamedTuple):
     is_first: bool
 
 
-def history(rows: Sequence[Row[Any]], wanted: JobFilter, frame: PageFrame, part: ListPart, now: float) -> str:
+def history(rows: Sequence[Job], wanted: JobFilter, frame: PageFrame, part: ListPart, now: float) -> str:
     """Return the page of all jobs, the latest first. `wanted`: filter in force."""
     state = str(wanted.states[0]) if wanted.states else ""
     given = {"project": wanted.project, "spider": wanted.spider, "state": state, "schedule": wanted.schedule}
@@ -52,7 +54,7 @@ def history(rows: Sequence[Row[Any]], wanted: JobFilter, frame: PageFrame, part:
     return frame.page("All jobs", body, here="/history")
 
 
-def _jobs(rows: Sequence[Row[Any]], frame: PageFrame, now: float) -> str:
+def _jobs(rows: Sequence[Job], frame: PageFrame, now: float) -> str:
     if not rows:
         return '<p class="soft">No jobs.</p>\n'
     titles = ("Number", "Project", "Spider", "Name", "State", "Node", "Started", "Runtime", "Items", "Reason")
@@ -75,7 +77,7 @@ def _jobs(rows: Sequence[Row[Any]], frame: PageFrame, now: float) -> str:
 
 
 def group_list(
-    rows: Sequence[Row[Any]], counts: Mapping[int, Mapping[str, int]], frame: PageFrame, part: ListPart
+    rows: Sequence[JobGroup], counts: Mapping[int, Mapping[str, int]], frame: PageFrame, part: ListPart
 ) -> str:
     """Return the page of all groups, the latest first. `counts`: number of jobs by state, by the group's number."""
     lines = [
@@ -102,7 +104,7 @@ def group_list(
 
 
 def one_group(
-    row: Row[Any], counts: Mapping[str, int], parts: Sequence[Row[Any]], frame: PageFrame, part: ListPart, now: float
+    row: JobGroup, counts: Mapping[str, int], parts: Sequence[Job], frame: PageFrame, part: ListPart, now: float
 ) -> str:
     """Return the page of a group. `counts`: number of its jobs by state; `parts`: a page of its jobs."""
     known = markup.facts([
@@ -135,7 +137,7 @@ def _states(counts: Mapping[str, int]) -> Html:
     return Html(", ".join(markup.state(each, f"{counts[each]} {each}") for each in JobState if each in counts))
 
 
-def schedule_list(rows: Sequence[Row[Any]], frame: PageFrame, part: ListPart) -> str:
+def schedule_list(rows: Sequence[Schedule], frame: PageFrame, part: ListPart) -> str:
     """Return the page of all schedules."""
     lines = [
         (
@@ -159,7 +161,7 @@ def schedule_list(rows: Sequence[Row[Any]], frame: PageFrame, part: ListPart) ->
     return frame.page("Schedules", f"<h1>Schedules</h1>\n{content}{more}", here="/schedules")
 
 
-def _rule(row: Row[Any]) -> str:
+def _rule(row: Schedule) -> str:
     if row.kind == "cron":
         return f"{row.rule} ({row.time_zone})"
     return f"every {markup.duration(float(row.rule))}" if row.kind == "every" else "once"
@@ -172,14 +174,14 @@ def _zone(name: str) -> tzinfo:
         return UTC
 
 
-def _last_result(row: Row[Any], frame: PageFrame) -> Html:
+def _last_result(row: Schedule, frame: PageFrame) -> Html:
     word, _, number = row.last_result.partition(" ")
     if word == "job" and number.isascii() and number.isdigit():
         return Html(f"job {markup.job_link(frame, int(number))}")
     return html_of(row.last_result)
 
 
-def node_list(rows: Sequence[Row[Any]], frame: PageFrame, part: ListPart) -> str:
+def node_list(rows: Sequence[Node], frame: PageFrame, part: ListPart) -> str:
     """Return the page of all nodes."""
     lines = [
         (
@@ -201,7 +203,7 @@ def node_list(rows: Sequence[Row[Any]], frame: PageFrame, part: ListPart) -> str
 
 
 def one_project(
-    project: Row[Any], rows: Sequence[Row[Any]], actors: Mapping[int, str], frame: PageFrame, part: ListPart
+    project: Project, rows: Sequence[Version], actors: Mapping[int, str], frame: PageFrame, part: ListPart
 ) -> str:
     """Return the page of a project with its versions, the latest first. `actors`: who deployed a version, by its
     number."""
@@ -234,12 +236,12 @@ def one_project(
     return frame.page(project.name, body)
 
 
-def _version_state(row: Row[Any], *, pinned: str | None) -> Html:
+def _version_state(row: Version, *, pinned: str | None) -> Html:
     note = ", pinned" if row.name == pinned and row.state == "ready" else ""
     return Html(f"{markup.state(row.state)}{note}")
 
 
-def _spiders(row: Row[Any]) -> Html:
+def _spiders(row: Version) -> Html:
     names = row.spiders
     if names is None:
         return Html("not listed yet" if row.listing else "")
@@ -249,7 +251,7 @@ def _spiders(row: Row[Any]) -> Html:
     return Html(f"<details><summary>{len(names)} spiders</summary>{listed}</details>")
 
 
-def _remarks(row: Row[Any]) -> Html:
+def _remarks(row: Version) -> Html:
     return Html("<br>".join(markup.long_text(text) for text in (row.reason, *(row.warnings or ())) if text))
 
 

@@ -9,10 +9,8 @@ for an earlier one that is missing. Columns may be added at the end. The style s
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote
-
-from sqlalchemy import Row
 
 from gossamer.web.html import html_of
 from gossamer_platform.lifecycle import JobState
@@ -20,6 +18,7 @@ from gossamer_platform.scrapyd import markup
 from gossamer_platform.scrapyd.config import ScrapydConfig
 from gossamer_platform.scrapyd.files import ServedFiles
 from gossamer_platform.scrapyd.frame import PageFrame
+from gossamer_platform.state.jobs import Job
 
 _SCRIPT: Final = """
 <script>
@@ -62,7 +61,7 @@ class ProjectSummary(NamedTuple):
     """Names of the versions that jobs can run, the latest last."""
 
 
-def count_states(live: Iterable[Row[Any]], ended: Iterable[Row[Any]]) -> Mapping[str, int]:
+def count_states(live: Iterable[Job], ended: Iterable[Job]) -> Mapping[str, int]:
     """Return the number of jobs by the state that the pages show. `live`: jobs that have not ended."""
     shown = ["pending" if job.started_at is None else "running" for job in live] + [job.state for job in ended]
     return Counter(shown)
@@ -137,7 +136,7 @@ class JobsPage:
         self._columns += ["Cancel"] if self._with_cancel else []
         self._columns += ["Result", "Number"]
 
-    def render(self, live: Sequence[Row[Any]], ended: Sequence[Row[Any]], now: float) -> str:
+    def render(self, live: Sequence[Job], ended: Sequence[Job], now: float) -> str:
         """Return the page. `live`: jobs that have not ended."""
         pending = [job for job in live if job.started_at is None]
         running = [job for job in live if job.started_at is not None]
@@ -163,7 +162,7 @@ class JobsPage:
 {_SCRIPT}"""
         return self._frame.page("Jobs", body, here="/jobs")
 
-    def _section(self, title: str, jobs: Iterable[Row[Any]], now: float) -> str:
+    def _section(self, title: str, jobs: Iterable[Job], now: float) -> str:
         width = len(self._columns)
         rows = "".join(self._row(job, now) for job in jobs)
         rows = (
@@ -173,7 +172,7 @@ class JobsPage:
         head = f'        <tr>\n            <th colspan="{width}">{title}</th>\n        </tr>\n'
         return f"    <tbody>\n{head}{rows}    </tbody>\n"
 
-    def _row(self, job: Row[Any], now: float) -> str:
+    def _row(self, job: Job, now: float) -> str:
         cells = self._cells(job, now)
         read = "".join(
             f"            <td>{cells.get(name, '')}</td>\n" for name in self._columns[: self._read_by_clients]
@@ -185,7 +184,7 @@ class JobsPage:
         number = f'            <td class="number">{page}</td>\n'
         return f"        <tr>\n{read}{cancel}{result}{number}        </tr>\n"
 
-    def _cells(self, job: Row[Any], now: float) -> dict[str, str]:
+    def _cells(self, job: Job, now: float) -> dict[str, str]:
         cells = {"Project": html_of(job.project), "Spider": html_of(job.spider), "Job": html_of(job.name), "Cancel": ""}
         started, ended = job.started_at, job.ended_at
         if ended is not None and started is None:
@@ -207,7 +206,7 @@ class JobsPage:
     def _link(self, url: str | None, title: str) -> str:
         return "" if url is None else f'<a href="{self._frame.address(quote(url))}">{title}</a>'
 
-    def _cancel_button(self, job: Row[Any]) -> str:
+    def _cancel_button(self, job: Job) -> str:
         return f"""
             <form method="post" action="{self._frame.address("/cancel.json")}">
             <input type="hidden" name="project" value="{html_of(job.project)}">
@@ -217,11 +216,11 @@ class JobsPage:
             """
 
 
-def _shown_state(job: Row[Any]) -> str:
+def _shown_state(job: Job) -> str:
     """Return the state; of a job that has not ended, what the section does not say, or an empty text."""
     if job.ended_at is None and job.state != JobState.STOPPING:
         return "starting" if job.state == JobState.STARTING else ""
-    return str(job.state)
+    return job.state
 
 
 def _seconds(at: float) -> str:

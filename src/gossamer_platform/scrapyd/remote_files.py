@@ -7,10 +7,9 @@ themselves; those of further attempts are as in `files.py`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from sqlalchemy import Row
 from starlette.responses import Response
 
 from gossamer_platform.manager.chunk_files import ChunkFiles
@@ -19,7 +18,9 @@ from gossamer_platform.manager.files import FileKind
 from gossamer_platform.scrapyd.files import JobFile
 from gossamer_platform.scrapyd.listing import ListedEntry, PageRequest, file_response, folder_response
 from gossamer_platform.state import chunks
+from gossamer_platform.state.chunks import FileFolder, FileOfJob
 from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.jobs import Job
 
 _KINDS: Final = {"logs": (FileKind.LOG, "log"), "items": (FileKind.ITEMS, "jl")}
 """Kind and suffix of the files below each root. Scrapyd's: fixed."""
@@ -35,11 +36,11 @@ class RemoteFiles(ChunkFiles):
         super().__init__(store)
         self._database = database
 
-    def log_url(self, job: Row[Any]) -> str | None:
+    def log_url(self, job: Job) -> str | None:
         """Return the path of the log of the job's last attempt on this server. None: it has none."""
         return None if job.log_deleted else _url("logs", job)
 
-    def items_url(self, job: Row[Any]) -> str | None:
+    def items_url(self, job: Job) -> str | None:
         """Return the path of the items of the job's last attempt on this server. None: it has none."""
         return None if job.items_deleted else _url("items", job)
 
@@ -52,14 +53,12 @@ class RemoteFiles(ChunkFiles):
         if len(parts) < 3:
             entries = self._database.read_now(
                 lambda c: (
-                    chunks.file_folders(c, kind, *parts)
+                    _folders(chunks.file_folders(c, kind, *parts))
                     if len(parts) < 2
-                    else chunks.files_of_spider(c, kind, *parts, limit=_MAX_ENTRIES)
+                    else _files(chunks.files_of_spider(c, kind, *parts, limit=_MAX_ENTRIES), suffix)
                 )
             )
-            if parts and not entries:
-                return None
-            return folder_response(_folders(entries) if len(parts) < 2 else _files(entries, suffix), request)
+            return folder_response(entries, request) if entries or not parts else None
         if len(parts) > 3 or path.endswith("/") or not parts[2].endswith(f".{suffix}"):
             return None
         return self._file(kind, parts, suffix, request)
@@ -77,21 +76,23 @@ class RemoteFiles(ChunkFiles):
         return None if file is None else file_response(name, file, request)
 
 
-def _url(root: str, job: Row[Any]) -> str | None:
+def _url(root: str, job: Job) -> str | None:
     if job.started_at is None:
         return None
     path = JobFile.of(job).below("", _KINDS[root][1], attempt=len(job.earlier_attempts) + 1)
     return f"/{root}/{job.project}/{job.spider}/{path.name}"
 
 
-def _folders(rows: Sequence[Row[Any]]) -> Iterator[ListedEntry]:
-    return (ListedEntry(row.name, True, 0, row.changed_at or 0.0) for row in rows)
+def _folders(rows: Sequence[FileFolder]) -> list[ListedEntry]:
+    return [ListedEntry(row.name, True, 0, row.changed_at) for row in rows]
 
 
-def _files(rows: Sequence[Row[Any]], suffix: str) -> Iterator[ListedEntry]:
+def _files(rows: Sequence[FileOfJob], suffix: str) -> list[ListedEntry]:
+    found = []
     for row in rows:
         numbers = [each["attempt"] for each in row.earlier_attempts]
         # An attempt that a node gave back before it began has a number, too, but no place among those that ran.
         place = numbers.index(row.attempt) + 1 if row.attempt in numbers else len(numbers) + 1
         further = f".attempt-{place}" if place > 1 else ""
-        yield ListedEntry(f"{row.file_name}{further}.{suffix}", False, row.length, row.changed_at)
+        found.append(ListedEntry(f"{row.file_name}{further}.{suffix}", False, row.length, row.changed_at))
+    return found

@@ -12,10 +12,23 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import JSON, Connection, and_, delete, func, insert, literal, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from gossamer_platform.state.tables import DatabaseNow, chunks, job_files, jobs, projects, storage
+from gossamer_platform.state.jobs import WITH_PROJECT, Job
+from gossamer_platform.state.rows import fetch, fetch_first, fetch_one
+from gossamer_platform.state.tables import (
+    Chunk,
+    DatabaseNow,
+    JobRow,
+    StorageRow,
+    StoredFile,
+    chunks,
+    job_files,
+    jobs,
+    projects,
+    storage,
+)
 
 MERGED_BYTES: Final = 16 * 1024 * 1024
 """Longest chunk that is made of shorter ones. One is held in memory while it is made."""
@@ -30,6 +43,23 @@ _UNSEEN_SECONDS: Final = 300.0
 """Time between the end of a file for clients and the deletion of its objects. Must be longer than `READING_SECONDS`."""
 READING_SECONDS: Final = 180.0
 """Time for which a reader of a file keeps it from being deleted; it says so anew while it reads."""
+
+
+class FileFolder(NamedTuple):
+    """A project or a spider that has files."""
+
+    name: str
+    changed_at: float
+
+
+class FileOfJob(NamedTuple):
+    """A file with what its name is made of."""
+
+    length: int
+    changed_at: float
+    attempt: int
+    file_name: str
+    earlier_attempts: list[dict[str, Any]]
 
 
 class FileKey(NamedTuple):
@@ -50,18 +80,18 @@ class NewChunk(NamedTuple):
     line_index: Sequence[Sequence[int]]
 
 
-def find_file(connection: Connection, key: FileKey) -> Row[Any] | None:
+def find_file(connection: Connection, key: FileKey) -> StoredFile | None:
     """Return the row of a file. None: nothing of it was received."""
-    return connection.execute(select(job_files).where(*_of(key))).first()
+    return fetch_first(connection, StoredFile, select(job_files).where(*_of(key)))
 
 
 def _of(key: FileKey) -> tuple[Any, ...]:
     return job_files.c.job_id == key.job, job_files.c.attempt == key.attempt, job_files.c.kind == key.kind
 
 
-def attempt_owner(connection: Connection, job_id: int, attempt: int) -> Row[Any] | None:
+def attempt_owner(connection: Connection, job_id: int, attempt: int) -> JobRow | None:
     """Return the row of the job that has, or had, an attempt of this number. None: there is no such attempt."""
-    return connection.execute(select(jobs).where(jobs.c.id == job_id, jobs.c.attempt >= attempt)).first()
+    return fetch_first(connection, JobRow, select(jobs).where(jobs.c.id == job_id, jobs.c.attempt >= attempt))
 
 
 class ReceivedPart(NamedTuple):
@@ -98,33 +128,33 @@ def add_chunk(connection: Connection, key: FileKey, new: NewChunk, part: Receive
     return True
 
 
-def _locked(connection: Connection, key: FileKey) -> Row[Any]:
+def _locked(connection: Connection, key: FileKey) -> StoredFile:
     """Return the row of a file, which is added if there is none, and keep others from changing it."""
     locked = select(job_files).where(*_of(key)).with_for_update()
-    found = connection.execute(locked).first()
+    found = fetch_first(connection, StoredFile, locked)
     if found is None:
         columns = {"job_id": key.job, "attempt": key.attempt, "kind": key.kind, "changed_at": DatabaseNow()}
         with contextlib.suppress(IntegrityError), connection.begin_nested():  # another manager has just added it
             connection.execute(insert(job_files).values(**columns))
-        found = connection.execute(locked).one()
+        found = fetch_one(connection, StoredFile, locked)
     return found
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def chunk_at(connection: Connection, file_id: int, offset: int) -> Row[Any] | None:
+def chunk_at(connection: Connection, file_id: int, offset: int) -> Chunk | None:
     """Return the chunk that has the byte at an offset. None: the file ends before it."""
     before = select(chunks).where(chunks.c.file_id == file_id, chunks.c.offset <= offset)
-    row = connection.execute(before.order_by(chunks.c.offset.desc()).limit(1)).first()
+    row = fetch_first(connection, Chunk, before.order_by(chunks.c.offset.desc()).limit(1))
     return row if row is not None and offset < row.offset + row.length else None
 
 
-def chunk_of_line(connection: Connection, file_id: int, line: int) -> Row[Any] | None:
+def chunk_of_line(connection: Connection, file_id: int, line: int) -> Chunk | None:
     """Return the chunk that has the end of the line before a line, numbered from 0, or the last one before that. None:
     the line is the first, or the file is empty."""
     before = select(chunks).where(chunks.c.file_id == file_id, chunks.c.lines_before < line)
-    return connection.execute(before.order_by(chunks.c.lines_before.desc(), chunks.c.offset).limit(1)).first()
+    return fetch_first(connection, Chunk, before.order_by(chunks.c.lines_before.desc(), chunks.c.offset).limit(1))
 
 
 def keep_reading(connection: Connection, file_id: int) -> None:
@@ -153,14 +183,14 @@ def files_to_merge(connection: Connection, *, limit: int) -> Sequence[int]:
     return connection.scalars(statement.order_by(job_files.c.added.desc()).limit(limit)).all()
 
 
-def lease_file(connection: Connection, file_id: int, token: str) -> Row[Any] | None:
+def lease_file(connection: Connection, file_id: int, token: str) -> StoredFile | None:
     """Keep others from merging chunks of a file or deleting its objects for a time. Return its row; None: another one
     has the lease."""
     free = and_(job_files.c.id == file_id, job_files.c.leased_until < DatabaseNow())
     lease = {"lease": token, "leased_until": DatabaseNow() + _LEASE_SECONDS}
     if not connection.execute(update(job_files).where(free).values(**lease)).rowcount:
         return None
-    return connection.execute(select(job_files).where(job_files.c.id == file_id)).one()
+    return fetch_one(connection, StoredFile, select(job_files).where(job_files.c.id == file_id))
 
 
 def has_lease(connection: Connection, file_id: int, token: str) -> bool:
@@ -175,11 +205,13 @@ def release_file(connection: Connection, file_id: int, token: str) -> None:
     connection.execute(update(job_files).where(mine).values(lease="", leased_until=0.0))
 
 
-def file_chunks(connection: Connection, file_id: int, *, after: int = -1, limit: int = 1000) -> Sequence[Row[Any]]:
-    """Return chunks of a file in their order, without `line_index`, from behind the one at offset `after` on."""
+def file_chunks(connection: Connection, file_id: int, *, after: int = -1, limit: int = 1000) -> list[Chunk]:
+    """Return chunks of a file in their order, with an empty `line_index`, from behind the one at offset `after` on."""
     columns = [column for column in chunks.c if column is not chunks.c.line_index]
-    statement = select(*columns).where(chunks.c.file_id == file_id, chunks.c.offset > after)
-    return connection.execute(statement.order_by(chunks.c.offset).limit(limit)).all()
+    statement = select(*columns, literal([], JSON).label("line_index")).where(
+        chunks.c.file_id == file_id, chunks.c.offset > after
+    )
+    return fetch(connection, Chunk, statement.order_by(chunks.c.offset).limit(limit))
 
 
 def chunk_indexes(connection: Connection, chunk_ids: Sequence[int]) -> list[tuple[int, int, Sequence[Sequence[int]]]]:
@@ -188,7 +220,7 @@ def chunk_indexes(connection: Connection, chunk_ids: Sequence[int]) -> list[tupl
     return [(row.length, row.lines, row.line_index) for row in connection.execute(statement.order_by(chunks.c.offset))]
 
 
-def replace_chunks(connection: Connection, file_id: int, token: str, old: Sequence[Row[Any]], new: NewChunk) -> bool:
+def replace_chunks(connection: Connection, file_id: int, token: str, old: Sequence[Chunk], new: NewChunk) -> bool:
     """Replace neighbouring chunks by one with the same bytes. Return False if the lease was lost; then nothing is
     done."""
     mine = and_(job_files.c.id == file_id, job_files.c.lease == token)
@@ -217,21 +249,21 @@ def hide_files(connection: Connection, job_ids: Sequence[int], kind: str) -> Non
     connection.execute(update(job_files).where(hidden).values(deleted_at=DatabaseNow()))
 
 
-def files_to_delete(connection: Connection, *, limit: int) -> Sequence[Row[Any]]:
+def files_to_delete(connection: Connection, *, limit: int) -> list[StoredFile]:
     """Return the rows of files that clients do not see any more, and that no reader needs."""
     statement = select(job_files).where(
         job_files.c.deleted_at < DatabaseNow() - _UNSEEN_SECONDS,
         job_files.c.read_until < DatabaseNow(),
         job_files.c.leased_until < DatabaseNow(),
     )
-    return connection.execute(statement.order_by(job_files.c.deleted_at).limit(limit)).all()
+    return fetch(connection, StoredFile, statement.order_by(job_files.c.deleted_at).limit(limit))
 
 
-def files_to_sweep(connection: Connection, *, limit: int) -> Sequence[Row[Any]]:
+def files_to_sweep(connection: Connection, *, limit: int) -> list[StoredFile]:
     """Return the rows of files that have had objects of replaced chunks for some time."""
     due = (job_files.c.sweep_at < DatabaseNow(), job_files.c.deleted_at.is_(None))
     statement = select(job_files).where(*due, job_files.c.leased_until < DatabaseNow())
-    return connection.execute(statement.order_by(job_files.c.sweep_at).limit(limit)).all()
+    return fetch(connection, StoredFile, statement.order_by(job_files.c.sweep_at).limit(limit))
 
 
 def record_sweep(connection: Connection, file_id: int, token: str) -> None:
@@ -250,13 +282,13 @@ def forget_file(connection: Connection, file_id: int, token: str) -> None:
 # --- the storage itself -----------------------------------------------------------------------------------------------
 
 
-def storage_row(connection: Connection, *, new: str) -> Row[Any]:
+def storage_row(connection: Connection, *, new: str) -> StorageRow:
     """Return identity and is_marked of the platform's storage; the first time the identity becomes `new`."""
-    found = connection.execute(select(storage)).first()
+    found = fetch_first(connection, StorageRow, select(storage))
     if found is None:
         with contextlib.suppress(IntegrityError), connection.begin_nested():  # another manager came first
             connection.execute(insert(storage).values(id=1, identity=new))
-        found = connection.execute(select(storage)).one()
+        found = fetch_one(connection, StorageRow, select(storage))
     return found
 
 
@@ -268,8 +300,8 @@ def record_marker(connection: Connection) -> None:
 # --- listings ---------------------------------------------------------------------------------------------------------
 
 
-def file_folders(connection: Connection, kind: str, project: str | None = None) -> list[Row[Any]]:
-    """Return name and changed_at of the projects, or of the spiders of a project, that have files of a kind."""
+def file_folders(connection: Connection, kind: str, project: str | None = None) -> list[FileFolder]:
+    """Return the projects, or the spiders of a project, that have files of a kind."""
     seen = (job_files.c.kind == kind, job_files.c.deleted_at.is_(None))
     name = projects.c.name if project is None else jobs.c.spider
     statement = (
@@ -279,12 +311,11 @@ def file_folders(connection: Connection, kind: str, project: str | None = None) 
         .join(projects, projects.c.id == jobs.c.project_id)
         .where(*seen, *([] if project is None else [projects.c.name == project]))
     )
-    return list(connection.execute(statement.group_by(name)))
+    return fetch(connection, FileFolder, statement.group_by(name))
 
 
-def files_of_spider(connection: Connection, kind: str, project: str, spider: str, *, limit: int) -> list[Row[Any]]:
-    """Return length, changed_at and attempt of the files of a kind, with file_name and earlier_attempts of their jobs,
-    those of the latest jobs first."""
+def files_of_spider(connection: Connection, kind: str, project: str, spider: str, *, limit: int) -> list[FileOfJob]:
+    """Return the files of a kind, those of the latest jobs first."""
     columns = (job_files.c.length, job_files.c.changed_at, job_files.c.attempt)
     statement = (
         select(*columns, jobs.c.file_name, jobs.c.earlier_attempts)
@@ -293,11 +324,10 @@ def files_of_spider(connection: Connection, kind: str, project: str, spider: str
         .where(projects.c.name == project, jobs.c.spider == spider)
         .where(job_files.c.kind == kind, job_files.c.deleted_at.is_(None))
     )
-    return list(connection.execute(statement.order_by(jobs.c.id.desc()).limit(limit)))
+    return fetch(connection, FileOfJob, statement.order_by(jobs.c.id.desc()).limit(limit))
 
 
-def job_of_file(connection: Connection, project: str, spider: str, file_name: str) -> Row[Any] | None:
+def job_of_file(connection: Connection, project: str, spider: str, file_name: str) -> Job | None:
     """Return the row of the job whose files have a name. None: there is none."""
-    statement = select(jobs).join(projects, projects.c.id == jobs.c.project_id)
     named = (projects.c.name == project, jobs.c.spider == spider, jobs.c.file_name == file_name)
-    return connection.execute(statement.where(*named)).first()
+    return fetch_first(connection, Job, WITH_PROJECT.where(*named))

@@ -7,14 +7,13 @@ answer was lost. Fixed: how the key is made, and that a result is recorded only 
 """
 
 import uuid
-from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from gossamer_platform.state.events import report_failed_crawl
-from gossamer_platform.state.schedule_tables import crawl_firings, schedules
-from gossamer_platform.state.tables import DatabaseNow, projects
+from gossamer_platform.state.rows import fetch, fetch_one
+from gossamer_platform.state.tables import CrawlFiring, DatabaseNow, ScheduleRow, crawl_firings, schedules
 
 GIVE_UP_SECONDS: Final = 1800.0
 """Time after which a firing has failed that the crawl service did not take. Must be less than the hour for which the
@@ -33,18 +32,19 @@ SUBMITTING: Final = "submitting its crawl requests"
 """Result of a schedule while its firing waits for the crawl service."""
 
 
-def add_firing(connection: Connection, schedule: Row[Any], *, instant: float, name: str = "") -> Row[Any]:
+def add_firing(connection: Connection, schedule: ScheduleRow, *, instant: float, name: str = "") -> CrawlFiring:
     """Add a firing of a schedule, and return it; one that is known already stays as it is. `name`: identifies one that
     was asked for, beside those of the schedule's instants."""
     # The creation is part of the key: another database may have a schedule of the same number.
     key = uuid.uuid5(_NAMES, f"{schedule.id}:{schedule.created_at!r}:{name or repr(instant)}").hex
     if connection.scalar(select(crawl_firings.c.id).where(crawl_firings.c.key == key)) is None:
-        crawls = dict.fromkeys((request["appid"], request["crawlid"]) for request in schedule.crawl)
+        requests = schedule.crawl or []
+        crawls = dict.fromkeys((request["appid"], request["crawlid"]) for request in requests)
         values = {"schedule_id": schedule.id, "instant": instant, "key": key, "state": "waiting"}
-        values |= {"requests": schedule.crawl, "crawls": list(map(list, crawls))[:_MAX_NAMED]}
+        values |= {"requests": requests, "crawls": list(map(list, crawls))[:_MAX_NAMED]}
         values |= {"next_at": DatabaseNow(), "created_at": DatabaseNow()}
         connection.execute(insert(crawl_firings).values(**values))
-    return connection.execute(select(crawl_firings).where(crawl_firings.c.key == key)).one()
+    return fetch_one(connection, CrawlFiring, select(crawl_firings).where(crawl_firings.c.key == key))
 
 
 def has_due(connection: Connection) -> bool:
@@ -57,7 +57,7 @@ def _due() -> tuple[Any, ...]:
     return crawl_firings.c.state == "waiting", crawl_firings.c.next_at <= now, crawl_firings.c.leased_until <= now
 
 
-def lease_firings(connection: Connection, most: int) -> list[Row[Any]]:
+def lease_firings(connection: Connection, most: int) -> list[CrawlFiring]:
     """Lease firings that are due, the oldest first, and return them."""
     chosen = select(crawl_firings.c.id).where(*_due()).order_by(crawl_firings.c.next_at, crawl_firings.c.id)
     numbers = connection.scalars(chosen.limit(most).with_for_update(skip_locked=True)).all()
@@ -67,34 +67,31 @@ def lease_firings(connection: Connection, most: int) -> list[Row[Any]]:
     leased["attempts"] = crawl_firings.c.attempts + 1
     these = crawl_firings.c.id.in_(numbers)
     connection.execute(update(crawl_firings).where(these).values(**leased))
-    return list(connection.execute(select(crawl_firings).where(these).order_by(crawl_firings.c.id)))
+    return fetch(connection, CrawlFiring, select(crawl_firings).where(these).order_by(crawl_firings.c.id))
 
 
-def record_submitted(connection: Connection, firing: Row[Any], status: int, result: str) -> None:
+def record_submitted(connection: Connection, firing: CrawlFiring, status: int, result: str) -> None:
     """Record that the crawl service has taken the requests of a leased firing. `result`: what it did with them."""
     _end(connection, firing, "submitted", status, result)
 
 
-def record_failure(connection: Connection, firing: Row[Any], error: str, status: int | None, *, is_final: bool) -> None:
+def record_failure(
+    connection: Connection, firing: CrawlFiring, error: str, status: int | None, *, is_final: bool
+) -> None:
     """Record that an attempt failed. It is made again, unless that is useless (`is_final`) or has been tried for too
     long: then the firing has failed, which is reported."""
     pause = min(_FIRST_PAUSE * 2 ** min(firing.attempts - 1, 20), _LONGEST_PAUSE)
     age = float(connection.execute(select(DatabaseNow())).scalar_one()) - firing.created_at
     if is_final or age + pause > GIVE_UP_SECONDS:
         if _end(connection, firing, "failed", status, error):
-            schedule = connection.execute(_schedule_of(firing)).one()
+            schedule = fetch_one(connection, ScheduleRow, select(schedules).where(schedules.c.id == firing.schedule_id))
             report_failed_crawl(connection, schedule, firing, error)
         return
     values = {"result": _storable(error), "status": status, "leased_until": 0.0, "next_at": DatabaseNow() + pause}
     connection.execute(update(crawl_firings).where(*_mine(firing)).values(**values))
 
 
-def _schedule_of(firing: Row[Any]) -> Any:
-    joined = select(schedules, projects.c.name.label("project")).join(projects, projects.c.id == schedules.c.project_id)
-    return joined.where(schedules.c.id == firing.schedule_id)
-
-
-def _end(connection: Connection, firing: Row[Any], state: str, status: int | None, result: str) -> bool:
+def _end(connection: Connection, firing: CrawlFiring, state: str, status: int | None, result: str) -> bool:
     """End a leased firing. Return False if it is not the caller's any more."""
     result = _storable(result)
     values: dict[str, Any] = {
@@ -118,16 +115,16 @@ def _storable(text: str) -> str:
     return text[:1000].replace("\0", "?").encode("utf-8", "replace").decode()
 
 
-def _mine(firing: Row[Any]) -> tuple[Any, ...]:
+def _mine(firing: CrawlFiring) -> tuple[Any, ...]:
     same = crawl_firings.c.id == firing.id, crawl_firings.c.lease == firing.lease
     return (*same, crawl_firings.c.state == "waiting")
 
 
-def firing_page(connection: Connection, schedule: int, *, before: int | None, limit: int) -> Sequence[Row[Any]]:
+def firing_page(connection: Connection, schedule: int, *, before: int | None, limit: int) -> list[CrawlFiring]:
     """Return firings of a schedule, the latest first."""
     statement = select(crawl_firings).where(crawl_firings.c.schedule_id == schedule)
     statement = statement if before is None else statement.where(crawl_firings.c.id < before)
-    return connection.execute(statement.order_by(crawl_firings.c.id.desc()).limit(limit)).all()
+    return fetch(connection, CrawlFiring, statement.order_by(crawl_firings.c.id.desc()).limit(limit))
 
 
 def forget_firings(connection: Connection) -> None:

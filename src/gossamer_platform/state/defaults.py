@@ -11,8 +11,7 @@ from sqlalchemy import Connection, func, or_, select, update
 from gossamer_platform.lifecycle import ACTIVE, JobState
 from gossamer_platform.names import means_version
 from gossamer_platform.state.projects import ReadyVersion, find_version, project_id, ready_versions
-from gossamer_platform.state.schedule_tables import schedules
-from gossamer_platform.state.tables import jobs, projects
+from gossamer_platform.state.tables import jobs, projects, schedules
 
 
 class DefaultVersion(NamedTuple):

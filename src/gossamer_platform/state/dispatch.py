@@ -12,17 +12,18 @@ given again only to the process that they were given to: another one may find th
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, not_, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select, text, update
 
 from gossamer_platform.lifecycle import ACTIVE, JobEvent, JobState
 from gossamer_platform.link import AttemptId
 from gossamer_platform.state.changes import change_job
-from gossamer_platform.state.jobs import LIVE, WITH_PROJECT, active_jobs, job_rows
-from gossamer_platform.state.nodes import list_nodes
+from gossamer_platform.state.jobs import LIVE, WITH_PROJECT, Job, active_jobs, job_rows
+from gossamer_platform.state.nodes import Node, list_nodes
 from gossamer_platform.state.policies import full_spiders
 from gossamer_platform.state.projects import find_version
+from gossamer_platform.state.rows import fetch_first
 from gossamer_platform.state.tables import DatabaseNow, jobs, labels, projects
 
 _DISPATCH_LOCK: Final = 7_310_946_111
@@ -61,7 +62,7 @@ def has_pending(connection: Connection) -> bool:
     return connection.execute(select(jobs.c.id).where(jobs.c.state == JobState.PENDING).limit(1)).first() is not None
 
 
-def take_jobs(connection: Connection, node: JobTaker, *, free: int, has: Collection[AttemptId] = ()) -> list[Row[Any]]:
+def take_jobs(connection: Connection, node: JobTaker, *, free: int, has: Collection[AttemptId] = ()) -> list[Job]:
     """Give a node up to `free` jobs, which become `starting`, and return their rows, with `project`. The first ones are
     those that this process was given before and has not received. `has`: attempts that it names."""
     if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
@@ -73,14 +74,14 @@ def take_jobs(connection: Connection, node: JobTaker, *, free: int, has: Collect
     return again + _take_pending(connection, node, free)
 
 
-def unreceived_jobs(active: Sequence[Row[Any]], incarnation: str, has: Collection[AttemptId]) -> list[Row[Any]]:
+def unreceived_jobs(active: Sequence[Job], incarnation: str, has: Collection[AttemptId]) -> list[Job]:
     """Return those of a node's active jobs that its present process was given and has not received. `has`: attempts
     that it names."""
     given = (row for row in active if row.incarnation == incarnation and row.pid is None)
     return [row for row in given if AttemptId(row.id, row.attempt) not in has]
 
 
-def _take_pending(connection: Connection, node: JobTaker, free: int) -> list[Row[Any]]:
+def _take_pending(connection: Connection, node: JobTaker, free: int) -> list[Job]:
     taken: list[int] = []
     while len(taken) < free and (not taken or has_pending(connection)):
         row = _next_job(connection, node.labels)
@@ -100,11 +101,11 @@ def _take_pending(connection: Connection, node: JobTaker, free: int) -> list[Row
     return job_rows(connection, jobs.c.id.in_(taken)) if taken else []
 
 
-def _next_job(connection: Connection, offered: Sequence[str]) -> Row[Any] | None:
+def _next_job(connection: Connection, offered: Sequence[str]) -> Job | None:
     due = _due(connection, offered)
     waiting = select(jobs.c.project_id).where(due, jobs.c.project_id == projects.c.id)
     urgent = WITH_PROJECT.where(due, jobs.c.is_urgent, _MAY_RUN).order_by(jobs.c.id).limit(1)
-    if (row := connection.execute(urgent).first()) is not None:
+    if (row := fetch_first(connection, Job, urgent)) is not None:
         return row
     first = connection.execute(
         select(projects.c.id).where(waiting.exists(), _MAY_RUN).order_by(projects.c.turn, projects.c.id).limit(1)
@@ -112,7 +113,7 @@ def _next_job(connection: Connection, offered: Sequence[str]) -> Row[Any] | None
     if first is None:
         return None
     of_project = WITH_PROJECT.where(jobs.c.project_id == first, due)
-    return connection.execute(of_project.order_by(jobs.c.priority.desc(), jobs.c.id).limit(1)).first()
+    return fetch_first(connection, Job, of_project.order_by(jobs.c.priority.desc(), jobs.c.id).limit(1))
 
 
 def _due(connection: Connection, offered: Sequence[str]) -> ColumnElement[bool]:
@@ -131,7 +132,7 @@ def _free_labels(connection: Connection, offered: Sequence[str]) -> list[str]:
     return [label for label in offered if label not in set(connection.scalars(full))]
 
 
-def waits_for(connection: Connection, job: Row[Any]) -> str:
+def waits_for(connection: Connection, job: Job) -> str:
     """Return what a pending job waits for, for a person: the first cause in the order of the text below. `job`: its row
     with `project`. Nothing is stored: the answer may be another one a moment later."""
     before = select(_before.c.id).where(_before.c.id == job.after_job, _before.c.state.in_(LIVE))
@@ -154,7 +155,7 @@ def waits_for(connection: Connection, job: Row[Any]) -> str:
     return _node_wanted([node for node in list_nodes(connection) if node.lost_at is None], job.label)
 
 
-def _node_wanted(online: Sequence[Row[Any]], label: str) -> str:
+def _node_wanted(online: Sequence[Node], label: str) -> str:
     """Return what a job waits for whose limits permit it to run. `online`: nodes that are not lost."""
     if not online:
         return "a node: none is online"

@@ -4,12 +4,17 @@ The rows tell people; no decision depends on them, because a node looks at its o
 and a node, which a later report replaces.
 """
 
-from typing import Any
-
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Connection, delete, insert, literal, select
 
 from gossamer_platform.link import EnvironmentReport
-from gossamer_platform.state.tables import DatabaseNow, environments, projects, versions
+from gossamer_platform.state.rows import fetch
+from gossamer_platform.state.tables import DatabaseNow, EnvironmentRow, environments, projects, versions
+
+
+class Environment(EnvironmentRow):
+    """An environment with the name of its version."""
+
+    version: str
 
 
 def record_environment(connection: Connection, node: str, report: EnvironmentReport) -> None:
@@ -24,18 +29,20 @@ def record_environment(connection: Connection, node: str, report: EnvironmentRep
     connection.execute(insert(environments).values(**columns, node=node, changed_at=DatabaseNow()))
 
 
-def environment_rows(connection: Connection, project: str, version: str) -> list[Row[Any]]:
-    """Return all columns of the environments of a project's versions, with `version` and without `log`, the latest
-    first. `version`: name of the only one; empty: of all."""
+def environment_rows(connection: Connection, project: str, version: str) -> list[Environment]:
+    """Return the environments of a project's versions, with an empty log, the latest first.
+
+    `version`: name of the only one; empty: of all.
+    """
     columns = [column for column in environments.c if column is not environments.c.log]
     statement = (
-        select(*columns, versions.c.name.label("version"))
+        select(*columns, literal("").label("log"), versions.c.name.label("version"))
         .join(versions, versions.c.id == environments.c.version_id)
         .join(projects, projects.c.id == versions.c.project_id)
         .where(projects.c.name == project)
         .order_by(environments.c.changed_at.desc(), environments.c.version_id.desc())
     )
-    return list(connection.execute(statement.where(versions.c.name == version) if version else statement))
+    return fetch(connection, Environment, statement.where(versions.c.name == version) if version else statement)
 
 
 def environment_log(connection: Connection, project: str, version: str, node: str) -> str | None:

@@ -12,11 +12,24 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, func, insert, or_, select, update
+from sqlalchemy import Connection, func, insert, or_, select, update
 
 from gossamer_platform.lifecycle import JobState
 from gossamer_platform.outcome import counter
-from gossamer_platform.state.tables import DatabaseNow, deliveries, jobs, projects, versions, webhooks
+from gossamer_platform.state.rows import fetch, fetch_first, fetch_one
+from gossamer_platform.state.tables import (
+    CrawlFiring,
+    DatabaseNow,
+    JobRow,
+    ScheduleRow,
+    VersionRow,
+    WebhookRow,
+    deliveries,
+    jobs,
+    projects,
+    versions,
+    webhooks,
+)
 
 MAX_WAITING: Final = 10_000
 """Deliveries of a webhook that wait. Further events are dropped and counted."""
@@ -57,7 +70,7 @@ def emit(connection: Connection, kind: EventKind, key: str, data: Mapping[str, A
 
 def _write(
     connection: Connection,
-    listeners: Sequence[Row[Any]],
+    listeners: Sequence[WebhookRow],
     kind: EventKind,
     key: str,
     data: Mapping[str, Any],
@@ -85,16 +98,16 @@ def _write(
         connection.execute(insert(deliveries).values(**values))
 
 
-def emit_test(connection: Connection, webhook: Row[Any]) -> None:
+def emit_test(connection: Connection, webhook: WebhookRow) -> None:
     """Write an event for one webhook, whatever it wants."""
     _write(connection, [webhook], EventKind.TEST, uuid.uuid4().hex, {}, project=webhook.project_id)
 
 
-def _listeners(connection: Connection, project: int | None, *kinds: EventKind) -> list[Row[Any]]:
+def _listeners(connection: Connection, project: int | None, *kinds: EventKind) -> list[WebhookRow]:
     """Return the webhooks that want one of these kinds of events of a project."""
     own = webhooks.c.project_id.is_(None)
     statement = select(webhooks).where(own if project is None else or_(own, webhooks.c.project_id == project))
-    rows = connection.execute(statement.where(webhooks.c.paused.is_(False))).all()
+    rows = fetch(connection, WebhookRow, statement.where(webhooks.c.paused.is_(False)))
     return [row for row in rows if any(kind.value in row.events for kind in kinds)]
 
 
@@ -105,7 +118,7 @@ def report_job_end(connection: Connection, job_id: int) -> None:
     listeners = _listeners(connection, project, *kinds)
     if not listeners:
         return
-    row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
+    row = fetch_one(connection, JobRow, select(jobs).where(jobs.c.id == job_id))
     if row.state == JobState.FAILED:
         emit(connection, EventKind.JOB_FAILED, str(job_id), {"job": _job(row)}, project=project)
         return
@@ -119,7 +132,7 @@ def report_job_end(connection: Connection, job_id: int) -> None:
 
 def find_slow_jobs(connection: Connection) -> list[int]:
     """Return the numbers of running jobs that take longer by now than some webhook permits. Does not write."""
-    hooks = connection.execute(select(webhooks).where(webhooks.c.paused.is_(False))).all()
+    hooks = fetch(connection, WebhookRow, select(webhooks).where(webhooks.c.paused.is_(False)))
     wanted = [each for each in hooks if EventKind.JOB_SLOW.value in each.events]
     if not wanted:
         return []
@@ -142,8 +155,8 @@ def find_slow_jobs(connection: Connection) -> list[int]:
 def report_slow_job(connection: Connection, job_id: int) -> None:
     """Write the event of a job that runs and is slow by now, unless it is written already."""
     running = select(jobs).where(jobs.c.id == job_id, jobs.c.state == JobState.RUNNING)
-    row = connection.execute(running).first()
-    if row is None:
+    row = fetch_first(connection, JobRow, running)
+    if row is None or row.started_at is None:
         return  # its end reports it
     seconds = float(connection.execute(select(DatabaseNow())).scalar_one()) - row.started_at
     usual = _usual([_seconds(each) for each in _earlier(connection, row.project_id, row.spider, job_id)])
@@ -151,14 +164,14 @@ def report_slow_job(connection: Connection, job_id: int) -> None:
 
 
 def _report_slow(
-    connection: Connection, row: Row[Any], seconds: float, usual: float | None, listeners: Sequence[Row[Any]]
+    connection: Connection, row: JobRow, seconds: float, usual: float | None, listeners: Sequence[WebhookRow]
 ) -> None:
     data = {"job": {**_job(row), "seconds": round(seconds, 3)}, "usual_seconds": usual}
     wanted = _that_find_slow(listeners, seconds, usual)
     _write(connection, wanted, EventKind.JOB_SLOW, str(row.id), data, project=row.project_id)
 
 
-def _that_find_slow(listeners: Sequence[Row[Any]], seconds: float, usual: float | None) -> list[Row[Any]]:
+def _that_find_slow(listeners: Sequence[WebhookRow], seconds: float, usual: float | None) -> list[WebhookRow]:
     """Return the webhooks for which a job is slow that takes so long. `usual`: time of earlier jobs; None: unknown."""
     if usual is None or seconds < usual + _SLOW_SECONDS:
         return []
@@ -169,7 +182,7 @@ def _that_find_slow(listeners: Sequence[Row[Any]], seconds: float, usual: float 
 
 def report_broken_version(connection: Connection, version_id: int) -> None:
     """Write the event of a version that has just turned out to be broken."""
-    row = connection.execute(select(versions).where(versions.c.id == version_id)).one()
+    row = fetch_one(connection, VersionRow, select(versions).where(versions.c.id == version_id))
     data = {"version": {"id": row.id, "name": row.name, "reason": row.reason[-2000:]}}
     emit(connection, EventKind.VERSION_BROKEN, str(version_id), data, project=row.project_id)
 
@@ -187,14 +200,14 @@ def report_lost_node(connection: Connection, name: str, lost: Sequence[tuple[int
         _write(connection, own, EventKind.NODE_LOST, key, {"node": name, "jobs": of_project}, project=project)
 
 
-def report_missed_schedule(connection: Connection, schedule: Row[Any], result: str) -> None:
+def report_missed_schedule(connection: Connection, schedule: ScheduleRow, result: str) -> None:
     """Write the event of a schedule whose time was missed. `result`: what was done instead."""
     data = {"schedule": {"id": schedule.id, "name": schedule.name, "time": _iso(schedule.next_at), "result": result}}
     key = f"{schedule.id}:{schedule.next_at!r}"
     emit(connection, EventKind.SCHEDULE_MISSED, key, data, project=schedule.project_id)
 
 
-def report_failed_crawl(connection: Connection, schedule: Row[Any], firing: Row[Any], reason: str) -> None:
+def report_failed_crawl(connection: Connection, schedule: ScheduleRow, firing: CrawlFiring, reason: str) -> None:
     """Write the event of a firing whose crawl requests were not taken."""
     data = {"id": schedule.id, "name": schedule.name, "time": _iso(firing.instant), "result": f"failed: {reason}"}
     crawls = [f"{appid}/{crawlid}" for appid, crawlid in firing.crawls]
@@ -202,26 +215,26 @@ def report_failed_crawl(connection: Connection, schedule: Row[Any], firing: Row[
     emit(connection, EventKind.SCHEDULE_FAILED, firing.key, data, project=schedule.project_id)
 
 
-def _earlier(connection: Connection, project: int, spider: str, job: int) -> Sequence[Row[Any]]:
+def _earlier(connection: Connection, project: int, spider: str, job: int) -> list[JobRow]:
     """Return the latest good jobs of a spider, without the one of this number."""
     same = (jobs.c.project_id == project, jobs.c.spider == spider, jobs.c.id != job)
     statement = select(jobs).where(*same, jobs.c.state == JobState.FINISHED, jobs.c.started_at.is_not(None))
-    return connection.execute(statement.order_by(jobs.c.ended_at.desc()).limit(_COMPARED)).all()
+    return fetch(connection, JobRow, statement.order_by(jobs.c.ended_at.desc()).limit(_COMPARED))
 
 
 def _usual(values: Sequence[float]) -> float | None:
     return statistics.median(values) if len(values) >= _NEEDED else None
 
 
-def _items(job: Row[Any]) -> int:
+def _items(job: JobRow) -> int:
     return counter(job.stats or {}, "item_scraped_count")
 
 
-def _seconds(job: Row[Any]) -> float:
-    return float(job.ended_at - job.started_at) if job.started_at and job.ended_at else 0.0
+def _seconds(job: JobRow) -> float:
+    return job.ended_at - job.started_at if job.started_at and job.ended_at else 0.0
 
 
-def _job(row: Row[Any]) -> dict[str, Any]:
+def _job(row: JobRow) -> dict[str, Any]:
     names = ("id", "name", "spider", "state", "reason", "attempt", "node", "schedule_id", "group_id")
     found = {name: getattr(row, name) for name in (*names, "exit_code", "signal", "finish_reason")}
     times = {name: _iso(getattr(row, name)) for name in ("created_at", "started_at", "ended_at")}

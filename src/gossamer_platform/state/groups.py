@@ -12,14 +12,24 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, select
+from sqlalchemy import Connection, Select, and_, delete, func, insert, select
 
 from gossamer.errors import BadInput
 from gossamer_platform.link import JobInput
 from gossamer_platform.names import check_file_name
 from gossamer_platform.state.jobs import NewJob, add_job, stop_job
 from gossamer_platform.state.projects import project_id
-from gossamer_platform.state.tables import DatabaseNow, input_parts, inputs, job_groups, jobs, projects
+from gossamer_platform.state.rows import add_row, fetch, fetch_first
+from gossamer_platform.state.tables import (
+    DatabaseNow,
+    GroupRow,
+    StoredInput,
+    input_parts,
+    inputs,
+    job_groups,
+    jobs,
+    projects,
+)
 
 START_URLS: Final = "start_urls"
 """Use of an input whose lines become the spider's start URLs. Any other use is the name of an argument. Fixed."""
@@ -31,6 +41,12 @@ _FORGET_SECONDS: Final = 3600.0
 
 CRAWL_SETTING = "GOSSAMER_CRAWL_ID"
 """Setting of Scrapy with the crawl that the processes of a group share. Fixed: projects read it."""
+
+
+class JobGroup(GroupRow):
+    """A job group with the name of its project."""
+
+    project: str
 
 
 class NewGroup(NamedTuple):
@@ -62,18 +78,17 @@ def add_input(connection: Connection, project: str, name: str, content: bytes) -
     known = and_(inputs.c.project_id == owner, inputs.c.digest == digest)
     if connection.execute(select(inputs.c.id).where(known)).first() is None:
         columns = {"project_id": owner, "digest": digest, "name": name, "length": len(content)}
-        created = connection.execute(insert(inputs).values(**columns, created_at=DatabaseNow()))
-        number = created.inserted_primary_key[0]  # type: ignore[index]
+        number = add_row(connection, inputs, **columns, created_at=DatabaseNow())
         for start in range(0, len(content), _PART_BYTES):
             part = content[start : start + _PART_BYTES]
             connection.execute(insert(input_parts).values(input_id=number, start_at=start, content=part))
     return digest
 
 
-def find_input(connection: Connection, project: str, digest: str) -> Row[Any] | None:
-    """Return number, name and length of an input. None: the project has none of this digest."""
+def find_input(connection: Connection, project: str, digest: str) -> StoredInput | None:
+    """Return an input. None: the project has none of this digest."""
     statement = select(inputs).join(projects, projects.c.id == inputs.c.project_id)
-    return connection.execute(statement.where(projects.c.name == project, inputs.c.digest == digest)).first()
+    return fetch_first(connection, StoredInput, statement.where(projects.c.name == project, inputs.c.digest == digest))
 
 
 def read_input(connection: Connection, number: int, start: int) -> bytes:
@@ -88,8 +103,7 @@ def add_group(connection: Connection, group: NewGroup) -> int:
     owner = project_id(connection, job.project)
     columns = {"project_id": owner, "spider": job.spider, "name": job.name, "request_key": job.request_key}
     kind = "processes" if group.processes else "split"
-    created = connection.execute(insert(job_groups).values(**columns, kind=kind, created_at=DatabaseNow()))
-    number = int(created.inserted_primary_key[0])  # type: ignore[index]
+    number = add_row(connection, job_groups, **columns, kind=kind, created_at=DatabaseNow())
     settings: Mapping[str, str] = job.settings
     if group.processes:
         # The group's own name is part of the crawl's: two platforms may share a frontier, and both have a group 1.
@@ -112,25 +126,25 @@ def with_input(connection: Connection, job: NewJob) -> NewJob:
     return job._replace(input=job.input._replace(name=found.name))
 
 
-def find_group(connection: Connection, number: int) -> Row[Any] | None:
-    """Return a group's row, with `project`. None: there is none of this number."""
-    return connection.execute(_with_project().where(job_groups.c.id == number)).first()
+def find_group(connection: Connection, number: int) -> JobGroup | None:
+    """Return a group. None: there is none of this number."""
+    return fetch_first(connection, JobGroup, _with_project().where(job_groups.c.id == number))
 
 
-def find_group_request(connection: Connection, project: str, request_key: str) -> Row[Any] | None:
+def find_group_request(connection: Connection, project: str, request_key: str) -> JobGroup | None:
     """Return the group that was added with this key."""
     wanted = and_(projects.c.name == project, job_groups.c.request_key == request_key)
-    return connection.execute(_with_project().where(wanted)).first()
+    return fetch_first(connection, JobGroup, _with_project().where(wanted))
 
 
-def group_page(connection: Connection, project: str, *, before: int | None, limit: int) -> list[Row[Any]]:
+def group_page(connection: Connection, project: str, *, before: int | None, limit: int) -> list[JobGroup]:
     """Return up to `limit` groups, the latest first. `project`: empty for all."""
     statement = _with_project()
     if project:
         statement = statement.where(projects.c.name == project)
     if before is not None:
         statement = statement.where(job_groups.c.id < before)
-    return list(connection.execute(statement.order_by(job_groups.c.id.desc()).limit(limit)))
+    return fetch(connection, JobGroup, statement.order_by(job_groups.c.id.desc()).limit(limit))
 
 
 def group_states(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[str, int]]:
@@ -160,5 +174,5 @@ def forget_groups(connection: Connection) -> None:
     connection.execute(delete(job_groups).where(job_groups.c.created_at < old, empty))
 
 
-def _with_project() -> Any:
+def _with_project() -> Select[Any]:
     return select(job_groups, projects.c.name.label("project")).join(projects, projects.c.id == job_groups.c.project_id)

@@ -6,11 +6,15 @@ Every function runs in a transaction of its caller. Conditions may be added. Fix
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, func, select
+from sqlalchemy import Connection, and_, func, select
 
 from gossamer_platform.lifecycle import JobState
-from gossamer_platform.state.tables import jobs, projects, spiders
+from gossamer_platform.state.jobs import WITH_PROJECT, Job
+from gossamer_platform.state.rows import fetch, fetch_first
+from gossamer_platform.state.tables import jobs, spiders
 from gossamer_platform.state.tags import tagged
+
+_OF_SPIDER = and_(spiders.c.project_id == jobs.c.project_id, spiders.c.name == jobs.c.spider)
 
 
 class JobSearch(NamedTuple):
@@ -33,11 +37,16 @@ class JobSearch(NamedTuple):
     """Time before which it was."""
 
 
-def search_jobs(connection: Connection, wanted: JobSearch, *, skip: int, limit: int) -> list[Row[Any]]:
+def find_numbered_job(connection: Connection, project: int, spider: int, job: int) -> Job | None:
+    """Return a job by the numbers of its spider and within that. None: there is none of these numbers."""
+    named = (jobs.c.project_id == project, spiders.c.number == spider, jobs.c.spider_job == job)
+    return fetch_first(connection, Job, WITH_PROJECT.join(spiders, _OF_SPIDER).where(*named))
+
+
+def search_jobs(connection: Connection, wanted: JobSearch, *, skip: int, limit: int) -> list[Job]:
     """Return up to `limit` jobs, the latest first, without the first `skip`."""
-    statement = select(jobs, projects.c.name.label("project")).join(projects, projects.c.id == jobs.c.project_id)
-    found = statement.where(*_conditions(wanted)).order_by(jobs.c.id.desc()).offset(skip).limit(limit)
-    return list(connection.execute(found))
+    found = WITH_PROJECT.where(*_conditions(wanted)).order_by(jobs.c.id.desc())
+    return fetch(connection, Job, found.offset(skip).limit(limit))
 
 
 def count_found(connection: Connection, wanted: JobSearch) -> int:
@@ -54,16 +63,11 @@ def count_states(connection: Connection, project_ids: Sequence[int]) -> dict[int
     return found
 
 
-def latest_of_spiders(connection: Connection, wanted: JobSearch, *, skip: int, limit: int) -> list[Row[Any]]:
+def latest_of_spiders(connection: Connection, wanted: JobSearch, *, skip: int, limit: int) -> list[Job]:
     """Return the latest job of each spider, by its number, of the jobs that meet the conditions."""
     latest = select(func.max(jobs.c.id)).where(*_conditions(wanted)).group_by(jobs.c.spider)
-    statement = (
-        select(jobs, projects.c.name.label("project"))
-        .join(projects, projects.c.id == jobs.c.project_id)
-        .join(spiders, and_(spiders.c.project_id == jobs.c.project_id, spiders.c.name == jobs.c.spider))
-        .where(jobs.c.id.in_(latest))
-    )
-    return list(connection.execute(statement.order_by(spiders.c.number).offset(skip).limit(limit)))
+    statement = WITH_PROJECT.join(spiders, _OF_SPIDER).where(jobs.c.id.in_(latest))
+    return fetch(connection, Job, statement.order_by(spiders.c.number).offset(skip).limit(limit))
 
 
 def _conditions(wanted: JobSearch) -> list[Any]:
@@ -74,10 +78,7 @@ def _conditions(wanted: JobSearch) -> list[Any]:
     if wanted.spider_number is not None:
         found.append(jobs.c.spider.in_(named.where(spiders.c.number == wanted.spider_number)))
     if wanted.spider_jobs is not None:
-        pairs = select(jobs.c.id).join(
-            spiders, and_(spiders.c.project_id == jobs.c.project_id, spiders.c.name == jobs.c.spider)
-        )
-        of_project = pairs.where(jobs.c.project_id == wanted.project)
+        of_project = select(jobs.c.id).join(spiders, _OF_SPIDER).where(jobs.c.project_id == wanted.project)
         numbers = [
             of_project.where(spiders.c.number == spider, jobs.c.spider_job == job).scalar_subquery()
             for spider, job in wanted.spider_jobs

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
 
 from gossamer_platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
 from gossamer_platform.link import JobInput
@@ -16,8 +16,9 @@ from gossamer_platform.outcome import GOOD_FINISH_REASONS, AttemptEnd, Expectati
 from gossamer_platform.state.changes import change_job
 from gossamer_platform.state.policies import policy_of, spider_policy
 from gossamer_platform.state.projects import JobPolicy, locked_project, project_id
+from gossamer_platform.state.rows import add_row, fetch, fetch_first
 from gossamer_platform.state.spiders import next_job_number
-from gossamer_platform.state.tables import DatabaseNow, imports, jobs, projects
+from gossamer_platform.state.tables import DatabaseNow, JobRow, imports, jobs, projects
 from gossamer_platform.state.tags import change_tags, tagged
 
 LIVE = (JobState.PENDING, *sorted(ACTIVE))
@@ -36,6 +37,12 @@ _REMEMBERED_SECONDS = 86400.0
 """Time after its end for which a job is kept in any case. Idempotency keys hold for as long."""
 _ATTEMPT_FILE = re.compile(r"\.attempt-\d+$")
 """End of the name of a further attempt's file, which no job may have of its own."""
+
+
+class Job(JobRow):
+    """A job with the name of its project."""
+
+    project: str
 
 
 class NewJob(NamedTuple):
@@ -88,36 +95,35 @@ def add_job(connection: Connection, job: NewJob, *, has_files: Callable[[str], b
     project = common.id
     of_spider = spider_policy(connection, project, job.spider)
     policy = {**policy_of(common).given(), **of_spider.given(), **job.policy.given()}
-    created = connection.execute(
-        insert(jobs).values(
-            project_id=project,
-            spider=job.spider,
-            name=job.name,
-            request_key=job.request_key,
-            schedule_id=job.schedule_id,
-            group_id=job.group_id,
-            shares_frontier=job.shares_frontier,
-            input_digest=job.input.digest,
-            input_name=job.input.name,
-            input_use=job.input.use,
-            spider_job=next_job_number(connection, project, job.spider),
-            notes=dict(job.notes) if job.notes else None,
-            file_name=_free_file_name(connection, project, job, has_files),
-            version_name=job.version,
-            arguments=dict(job.arguments),
-            settings=dict(job.settings),
-            priority=job.priority,
-            label=common.label if job.label is None else job.label,
-            is_urgent=job.is_urgent,
-            after_job=job.after_job,
-            retries_left=policy.pop("retries"),
-            **policy,
-            earlier_attempts=[],
-            state=JobState.PENDING.value,
-            created_at=DatabaseNow(),
-        )
+    number = add_row(
+        connection,
+        jobs,
+        project_id=project,
+        spider=job.spider,
+        name=job.name,
+        request_key=job.request_key,
+        schedule_id=job.schedule_id,
+        group_id=job.group_id,
+        shares_frontier=job.shares_frontier,
+        input_digest=job.input.digest,
+        input_name=job.input.name,
+        input_use=job.input.use,
+        spider_job=next_job_number(connection, project, job.spider),
+        notes=dict(job.notes) if job.notes else None,
+        file_name=_free_file_name(connection, project, job, has_files),
+        version_name=job.version,
+        arguments=dict(job.arguments),
+        settings=dict(job.settings),
+        priority=job.priority,
+        label=common.label if job.label is None else job.label,
+        is_urgent=job.is_urgent,
+        after_job=job.after_job,
+        retries_left=policy.pop("retries"),
+        **policy,
+        earlier_attempts=[],
+        state=JobState.PENDING.value,
+        created_at=DatabaseNow(),
     )
-    number = int(created.inserted_primary_key[0])  # type: ignore[index]
     change_tags(connection, [number], add=job.tags)
     return number
 
@@ -125,25 +131,25 @@ def add_job(connection: Connection, job: NewJob, *, has_files: Callable[[str], b
 def add_ended_job(connection: Connection, job: NewJob, *, started_at: float, ended_at: float) -> None:
     """Add a job that another program has run, and of whose end it knows nothing but the time."""
     project = project_id(connection, job.project)
-    connection.execute(
-        insert(jobs).values(
-            project_id=project,
-            spider=job.spider,
-            name=job.name,
-            spider_job=next_job_number(connection, project, job.spider),
-            file_name=_free_file_name(connection, project, job, lambda _: False),  # the files are this job's own
-            arguments={},
-            settings={},
-            priority=0.0,
-            state=JobState.FINISHED.value,
-            reason="imported",
-            has_files=True,
-            earlier_attempts=[],
-            attempt=1,
-            created_at=started_at,
-            started_at=started_at,
-            ended_at=ended_at,
-        )
+    add_row(
+        connection,
+        jobs,
+        project_id=project,
+        spider=job.spider,
+        name=job.name,
+        spider_job=next_job_number(connection, project, job.spider),
+        file_name=_free_file_name(connection, project, job, lambda _: False),  # the files are this job's own
+        arguments={},
+        settings={},
+        priority=0.0,
+        state=JobState.FINISHED.value,
+        reason="imported",
+        has_files=True,
+        earlier_attempts=[],
+        attempt=1,
+        created_at=started_at,
+        started_at=started_at,
+        ended_at=ended_at,
     )
 
 
@@ -184,9 +190,9 @@ def _has_file(connection: Connection, of_spider: ColumnElement[bool], name: str)
     return connection.execute(select(jobs.c.id).where(of_spider, jobs.c.file_name == name)).first() is not None
 
 
-def job_rows(connection: Connection, *conditions: Any) -> list[Row[Any]]:
+def job_rows(connection: Connection, *conditions: Any) -> list[Job]:
     """Return the jobs that meet the conditions, with `project`, the oldest first."""
-    return list(connection.execute(WITH_PROJECT.where(*conditions).order_by(jobs.c.id)))
+    return fetch(connection, Job, WITH_PROJECT.where(*conditions).order_by(jobs.c.id))
 
 
 def record_start(connection: Connection, job_id: int, attempt: int, *, pid: int) -> JobState | None:
@@ -231,7 +237,7 @@ def record_end(connection: Connection, job_id: int, attempt: int, end: AttemptEn
     return change_job(connection, job_id, event, of_attempt=attempt, reason=failure, **traces)
 
 
-def expectation_of(job: Row[Any]) -> Expectation:
+def expectation_of(job: JobRow) -> Expectation:
     """Return what an attempt of a job must show to count as a success."""
     good = GOOD_FINISH_REASONS if job.good_reasons is None else job.good_reasons
     return Expectation(good, job.min_items, job.max_errors)
@@ -268,7 +274,7 @@ def fail_overdue(connection: Connection) -> int:
     return failed
 
 
-def _retry(row: Row[Any], failure: str, ended_at: float) -> dict[str, Any]:
+def _retry(row: JobRow, failure: str, ended_at: float) -> dict[str, Any]:
     """Return the columns that a job gets when it is to be tried again."""
     names = ("attempt", "node", "incarnation", "started_at")
     ended = {**{name: getattr(row, name) for name in names}, "version": row.ran_version, "ended_at": ended_at}
@@ -284,10 +290,10 @@ def _retry(row: Row[Any], failure: str, ended_at: float) -> dict[str, Any]:
     }
 
 
-def _lock(connection: Connection, job_id: int) -> Row[Any] | None:
+def _lock(connection: Connection, job_id: int) -> JobRow | None:
     """Keep others from changing a job until the end of the transaction, which tries one event after the other. Return
     the job's row; None: there is no such job."""
-    return connection.execute(select(jobs).where(jobs.c.id == job_id).with_for_update()).first()
+    return fetch_first(connection, JobRow, select(jobs).where(jobs.c.id == job_id).with_for_update())
 
 
 def request_stop(connection: Connection, project: str, name: str, *, signal: int) -> list[StoppedJob]:
@@ -331,12 +337,12 @@ class JobFilter(NamedTuple):
     schedule: int | None = None
 
 
-def find_job(connection: Connection, job_id: int) -> Row[Any] | None:
+def find_job(connection: Connection, job_id: int) -> Job | None:
     """Return a job's row, with `project`. None: there is none of this number."""
     return next(iter(job_rows(connection, jobs.c.id == job_id)), None)
 
 
-def find_request(connection: Connection, project: str, request_key: str) -> Row[Any] | None:
+def find_request(connection: Connection, project: str, request_key: str) -> Job | None:
     """Return the job that was added with this key."""
     return next(iter(job_rows(connection, projects.c.name == project, jobs.c.request_key == request_key)), None)
 
@@ -359,7 +365,7 @@ def find_taken(connection: Connection, project: str, names: Sequence[str]) -> st
     return None
 
 
-def job_page(connection: Connection, wanted: JobFilter, *, before: int | None, limit: int) -> list[Row[Any]]:
+def job_page(connection: Connection, wanted: JobFilter, *, before: int | None, limit: int) -> list[Job]:
     """Return up to `limit` jobs, the latest first. `before`: number of the last job of the page before."""
     conditions: list[Any] = [] if before is None else [jobs.c.id < before]
     conditions += [projects.c.name == wanted.project] if wanted.project else []
@@ -369,17 +375,17 @@ def job_page(connection: Connection, wanted: JobFilter, *, before: int | None, l
     conditions += [jobs.c.group_id == wanted.group] if wanted.group is not None else []
     conditions += [jobs.c.schedule_id == wanted.schedule] if wanted.schedule is not None else []
     conditions += [tagged([tag]) for tag in wanted.tags]
-    return list(connection.execute(WITH_PROJECT.where(*conditions).order_by(jobs.c.id.desc()).limit(limit)))
+    return fetch(connection, Job, WITH_PROJECT.where(*conditions).order_by(jobs.c.id.desc()).limit(limit))
 
 
-def active_jobs(connection: Connection, node: str) -> list[Row[Any]]:
+def active_jobs(connection: Connection, node: str) -> list[Job]:
     """Return the jobs that the node has, by what the database knows."""
     return job_rows(connection, jobs.c.node == node, jobs.c.state.in_(ACTIVE))
 
 
 def list_jobs(
     connection: Connection, states: Sequence[JobState], *, project: str | None = None, name: str | None = None
-) -> list[Row[Any]]:
+) -> list[Job]:
     """Return the jobs in these states, those that run next first."""
     conditions: list[Any] = [jobs.c.state.in_(states)]
     if project is not None:
@@ -387,17 +393,17 @@ def list_jobs(
     if name is not None:
         conditions.append(jobs.c.name == name)
     order = (jobs.c.project_id, jobs.c.priority.desc(), jobs.c.id)
-    return list(connection.execute(WITH_PROJECT.where(*conditions).order_by(*order)))
+    return fetch(connection, Job, WITH_PROJECT.where(*conditions).order_by(*order))
 
 
 _HAS_RUN = or_(jobs.c.state != JobState.CANCELLED, jobs.c.attempt > 0)
 """Condition that leaves out jobs that were cancelled before they started: Scrapyd shows them nowhere."""
 
 
-def ended_jobs(connection: Connection, *, limit: int) -> list[Row[Any]]:
+def ended_jobs(connection: Connection, *, limit: int) -> list[Job]:
     """Return the jobs that ended last, the latest first, without those that were cancelled before they started."""
     ended = WITH_PROJECT.where(jobs.c.ended_at.is_not(None), jobs.c.state.in_(ENDED), _HAS_RUN)
-    return list(connection.execute(ended.order_by(jobs.c.ended_at.desc(), jobs.c.id.desc()).limit(limit)))
+    return fetch(connection, Job, ended.order_by(jobs.c.ended_at.desc(), jobs.c.id.desc()).limit(limit))
 
 
 def count_jobs(connection: Connection) -> dict[JobState, int]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gossamer_platform.lifecycle import ACTIVE, JobState
@@ -21,7 +21,8 @@ from gossamer_platform.outcome import AttemptEnd
 from gossamer_platform.state.events import report_lost_node
 from gossamer_platform.state.jobs import record_end
 from gossamer_platform.state.projects import WANTED
-from gossamer_platform.state.tables import DatabaseNow, jobs, labels, nodes, versions
+from gossamer_platform.state.rows import fetch, fetch_first
+from gossamer_platform.state.tables import DatabaseNow, Label, NodeRow, jobs, labels, nodes, versions
 
 _KILL_SECONDS: Final = 3.0
 """Time that a node's shims need at least to notice that their time is over, and to kill. Must be several seconds."""
@@ -41,6 +42,24 @@ class NodeState(StrEnum):
     """It was silent for so long that its jobs were taken from it."""
     OFFLINE = "offline"
     """It was stopped while it had no jobs."""
+
+
+class Node(NodeRow):
+    """A node with its load."""
+
+    running: int
+    """Jobs that it has."""
+    silent_seconds: float
+    """Seconds since its last heartbeat."""
+
+
+class WatchedNode(NamedTuple):
+    """A node that can be lost."""
+
+    name: str
+    beats: int
+    """Number of its last heartbeat."""
+    limit_seconds: float
 
 
 class NewNode(NamedTuple):
@@ -71,7 +90,7 @@ def lost_after(limit_seconds: float) -> float:
     return max(_SLOWER * limit_seconds, limit_seconds + _KILL_SECONDS)
 
 
-def state_of(node: Row[Any]) -> NodeState:
+def state_of(node: NodeRow) -> NodeState:
     """Return the state of a node's row."""
     if node.lost_at is not None:
         return NodeState.OFFLINE if node.incarnation == _STOPPED else NodeState.LOST
@@ -114,7 +133,7 @@ def _return_listings(connection: Connection, incarnation: str) -> None:
     connection.execute(update(versions).where(versions.c.listing == incarnation).values(listing=WANTED))
 
 
-def record_beat(connection: Connection, name: str, incarnation: str, *, limit_seconds: float) -> Row[Any] | None:
+def record_beat(connection: Connection, name: str, incarnation: str, *, limit_seconds: float) -> Node | None:
     """Note a heartbeat, and return the node's row. None: there is no such node, or another process has its name.
 
     A node that was lost is online again. It has no jobs then: they were taken from it.
@@ -134,10 +153,10 @@ def limit_local_nodes(connection: Connection, *, limit_seconds: float) -> None:
     connection.execute(update(nodes).where(nodes.c.limit_seconds == 0).values(limit_seconds=limit_seconds))
 
 
-def taking_node(connection: Connection, name: str, incarnation: str) -> Row[Any] | None:
+def taking_node(connection: Connection, name: str, incarnation: str) -> NodeRow | None:
     """Return the row of a node that may have jobs, and keep it so until the end of the transaction. None: it is lost,
     or another process has its name. One that is draining must be given no new jobs."""
-    known = connection.execute(select(nodes).where(nodes.c.name == name).with_for_update(read=True)).first()
+    known = fetch_first(connection, NodeRow, select(nodes).where(nodes.c.name == name).with_for_update(read=True))
     if known is None or known.incarnation != incarnation or known.lost_at is not None:
         return None
     return known
@@ -176,22 +195,22 @@ def leave_node(connection: Connection, name: str, incarnation: str) -> bool:
     return True
 
 
-def watched_nodes(connection: Connection) -> list[Any]:
-    """Return name, beats and limit_seconds of all nodes that can be lost and are not."""
+def watched_nodes(connection: Connection) -> list[WatchedNode]:
+    """Return all nodes that can be lost and are not."""
     watched = (nodes.c.lost_at.is_(None), nodes.c.limit_seconds > 0)
     statement = select(nodes.c.name, nodes.c.beats, nodes.c.limit_seconds).where(*watched)
-    return list(connection.execute(statement))
+    return fetch(connection, WatchedNode, statement)
 
 
-def find_node(connection: Connection, name: str) -> Row[Any] | None:
+def find_node(connection: Connection, name: str) -> Node | None:
     """Return a node's row with `running`, the number of its jobs, and `silent_seconds`. None: there is no such node."""
-    return connection.execute(_with_jobs().where(nodes.c.name == name)).first()
+    return fetch_first(connection, Node, _with_jobs().where(nodes.c.name == name))
 
 
-def list_nodes(connection: Connection, *, after: str = "", limit: int | None = None) -> Sequence[Row[Any]]:
+def list_nodes(connection: Connection, *, after: str = "", limit: int | None = None) -> list[Node]:
     """Return the rows of nodes by name, as `find_node` does. `after`: name of the last one of the page before;
     `limit` None: all."""
-    return connection.execute(_with_jobs().where(nodes.c.name > after).order_by(nodes.c.name).limit(limit)).all()
+    return fetch(connection, Node, _with_jobs().where(nodes.c.name > after).order_by(nodes.c.name).limit(limit))
 
 
 def set_draining(connection: Connection, name: str, *, is_draining: bool) -> bool:
@@ -211,9 +230,9 @@ def has_nodes(connection: Connection) -> bool:
     return connection.execute(select(nodes.c.id).where(nodes.c.lost_at.is_(None)).limit(1)).first() is not None
 
 
-def list_labels(connection: Connection) -> Sequence[Row[Any]]:
+def list_labels(connection: Connection) -> list[Label]:
     """Return name and limit of the labels that have one."""
-    return connection.execute(select(labels).order_by(labels.c.name)).all()
+    return fetch(connection, Label, select(labels).order_by(labels.c.name))
 
 
 def limit_label(connection: Connection, name: str, max_running: int | None) -> None:
@@ -223,10 +242,10 @@ def limit_label(connection: Connection, name: str, max_running: int | None) -> N
         connection.execute(insert(labels).values(name=name, max_running=max_running))
 
 
-def _with_jobs() -> Any:
+def _with_jobs() -> Select[Any]:
     running = select(func.count()).where(jobs.c.node == nodes.c.name, jobs.c.state.in_(ACTIVE)).scalar_subquery()
     return select(nodes, running.label("running"), (DatabaseNow() - nodes.c.beat_at).label("silent_seconds"))
 
 
-def _lock(connection: Connection, name: str) -> Row[Any] | None:
-    return connection.execute(select(nodes).where(nodes.c.name == name).with_for_update()).first()
+def _lock(connection: Connection, name: str) -> NodeRow | None:
+    return fetch_first(connection, NodeRow, select(nodes).where(nodes.c.name == name).with_for_update())

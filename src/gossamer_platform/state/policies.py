@@ -4,16 +4,15 @@ A job gets its limits when it is created: its own first, then those of its spide
 change of a policy alters no job that exists, except for `max_running`, which counts at once.
 """
 
-from typing import Any
-
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from gossamer_platform.lifecycle import ACTIVE
 from gossamer_platform.state.projects import JobPolicy, project_id
-from gossamer_platform.state.tables import jobs, projects, spider_policies
+from gossamer_platform.state.rows import fetch, fetch_first
+from gossamer_platform.state.tables import Project, SpiderPolicy, jobs, projects, spider_policies
 
 
-def policy_of(row: Row[Any]) -> JobPolicy:
+def policy_of(row: Project | SpiderPolicy) -> JobPolicy:
     """Return the policy in the columns of a row."""
     return JobPolicy(*(getattr(row, name) for name in JobPolicy._fields))
 
@@ -21,7 +20,7 @@ def policy_of(row: Row[Any]) -> JobPolicy:
 def spider_policy(connection: Connection, project: int, spider: str) -> JobPolicy:
     """Return what a spider of a project changes of the project's policy."""
     wanted = (spider_policies.c.project_id == project, spider_policies.c.spider == spider)
-    row = connection.execute(select(spider_policies).where(*wanted)).first()
+    row = fetch_first(connection, SpiderPolicy, select(spider_policies).where(*wanted))
     return JobPolicy() if row is None else policy_of(row)
 
 
@@ -43,10 +42,10 @@ def delete_spider_policy(connection: Connection, project: str, spider: str) -> b
     return bool(connection.execute(delete(spider_policies).where(*wanted)).rowcount)
 
 
-def list_spider_policies(connection: Connection, project: str) -> list[Row[Any]]:
+def list_spider_policies(connection: Connection, project: str) -> list[SpiderPolicy]:
     """Return the policies of a project's spiders, by the names of these."""
     joined = select(spider_policies).join(projects, projects.c.id == spider_policies.c.project_id)
-    return list(connection.execute(joined.where(projects.c.name == project).order_by(spider_policies.c.spider)))
+    return fetch(connection, SpiderPolicy, joined.where(projects.c.name == project).order_by(spider_policies.c.spider))
 
 
 def full_spiders(connection: Connection) -> list[tuple[int, str]]:

@@ -8,20 +8,23 @@ import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gossamer_platform.lifecycle import ACTIVE, VersionEvent, VersionState
 from gossamer_platform.names import file_stem, in_order, means_version
 from gossamer_platform.state.changes import change_version
-from gossamer_platform.state.schedule_tables import schedules
+from gossamer_platform.state.rows import add_row, fetch, fetch_first, fetch_one
 from gossamer_platform.state.tables import (
     DatabaseNow,
+    Project,
+    VersionRow,
     environments,
     inputs,
     job_groups,
     jobs,
     projects,
+    schedules,
     spider_policies,
     variables,
     versions,
@@ -43,6 +46,21 @@ _TRY_SECONDS: Final = 86400.0
 """Time since its deployment for which a version waits for a node that can build it."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2.0, 600.0
 """Pauses between two such tries. In between, a pause is half of the time since the deployment."""
+
+
+class Version(VersionRow):
+    """A version with the name of its project."""
+
+    project: str
+
+
+class VersionFile(NamedTuple):
+    """A version that jobs can run, with its artefact."""
+
+    id: int
+    digest: str
+    file: str
+    deployed_at: float
 
 
 class JobPolicy(NamedTuple):
@@ -93,20 +111,20 @@ def project_id(connection: Connection, name: str) -> int:
     return int(locked_project(connection, name).id)
 
 
-def locked_project(connection: Connection, name: str) -> Row[Any]:
-    """Return all columns of the project, and create it if there is none of this name.
+def locked_project(connection: Connection, name: str) -> Project:
+    """Return the project, and create it if there is none of this name.
 
     The project is locked until the end of the transaction: of two transactions that add to it, one waits.
     """
     # NO KEY UPDATE: a row that only refers to the project may be inserted meanwhile. SQLite has one writer anyway.
     lock = select(projects).where(projects.c.name == name).with_for_update(key_share=True)
-    found = connection.execute(lock).first()
+    found = fetch_first(connection, Project, lock)
     if found is None:
         # The newcomer waits behind those that wait now, and before those that have just had their turn.
         turn = select(func.coalesce(func.min(projects.c.turn), 0)).scalar_subquery()
         with contextlib.suppress(IntegrityError), connection.begin_nested():  # another manager has just created it
             connection.execute(insert(projects).values(name=name, created_at=DatabaseNow(), turn=turn))
-        found = connection.execute(lock).one()
+        found = fetch_one(connection, Project, lock)
     return found
 
 
@@ -115,14 +133,14 @@ def lock_project(connection: Connection, name: str) -> None:
     connection.execute(select(projects.c.id).where(projects.c.name == name).with_for_update(key_share=True))
 
 
-def project_row(connection: Connection, name: str) -> Row[Any] | None:
-    """Return all columns of a project. None: there is none of this name."""
-    return connection.execute(select(projects).where(projects.c.name == name)).first()
+def project_row(connection: Connection, name: str) -> Project | None:
+    """Return a project. None: there is none of this name."""
+    return fetch_first(connection, Project, select(projects).where(projects.c.name == name))
 
 
-def project_rows(connection: Connection) -> list[Row[Any]]:
-    """Return all columns of all projects, in the order of their creation."""
-    return list(connection.execute(select(projects).order_by(projects.c.id)))
+def project_rows(connection: Connection) -> list[Project]:
+    """Return all projects, in the order of their creation."""
+    return fetch(connection, Project, select(projects).order_by(projects.c.id))
 
 
 def change_project(connection: Connection, name: str, policy: JobPolicy, **columns: Any) -> bool:
@@ -142,13 +160,9 @@ def project_names(connection: Connection) -> list[str]:
 
 def ready_versions(connection: Connection, project: str) -> list[ReadyVersion]:
     """Return the versions of the project that jobs can run, the latest last. Empty: the project does not exist."""
-    statement = (
-        select(versions)
-        .join(projects, projects.c.id == versions.c.project_id)
-        .where(projects.c.name == project, versions.c.state == VersionState.READY)
-        .order_by(versions.c.id)
-    )
-    return [_ready(row) for row in _latest_last(connection.execute(statement))]
+    ready = _with_project().where(projects.c.name == project, versions.c.state == VersionState.READY)
+    rows = _latest_last(fetch(connection, Version, ready.order_by(versions.c.id)))
+    return [ReadyVersion(row.id, row.name, row.digest, row.spiders, row.file, row.settings_module) for row in rows]
 
 
 def project_page(connection: Connection, *, after: str, limit: int) -> dict[str, list[str]]:
@@ -165,15 +179,11 @@ def project_page(connection: Connection, *, after: str, limit: int) -> dict[str,
     return {names[number]: [row.name for row in _latest_last(rows)] for number, rows in found.items()}
 
 
-def _latest_last(rows: Iterable[Row[Any]]) -> list[Row[Any]]:
+def _latest_last(rows: Iterable[VersionRow]) -> list[VersionRow]:
     # A version without an artefact is older than any other: an egg of the same name takes precedence over it.
     by_name = {row.name: row for row in sorted(rows, key=lambda row: bool(row.digest))}
     names = in_order((row.name, row.deployed_at) for row in by_name.values() if row.digest)
     return [by_name[name] for name in ([""] if "" in by_name else []) + names]
-
-
-def _ready(row: Row[Any]) -> ReadyVersion:
-    return ReadyVersion(row.id, row.name, row.digest, row.spiders, row.file, row.settings_module)
 
 
 def find_version(connection: Connection, project: str, name: str | None) -> ReadyVersion | None:
@@ -254,8 +264,7 @@ def _insert(connection: Connection, project: str, **columns: Any) -> int:
     number = project_id(connection, project)
     kind = connection.scalar(select(projects.c.environment).where(projects.c.id == number))
     defaults = {"digest": "", "file": "", "deployed_at": DatabaseNow(), "project_id": number, "environment": kind}
-    created = connection.execute(insert(versions).values(**{**defaults, **columns}))
-    return int(created.inserted_primary_key[0])  # type: ignore[index]
+    return add_row(connection, versions, **{**defaults, **columns})
 
 
 def want_listing(connection: Connection, version_id: int) -> None:
@@ -279,9 +288,8 @@ def _is_wanted() -> ColumnElement[bool]:
     return and_(versions.c.listing == WANTED, or_(after.is_(None), after <= DatabaseNow()))
 
 
-def take_listing(connection: Connection, incarnation: str) -> Row[Any] | None:
-    """Assign one version whose spiders are to be listed to a node, and return its row, with `project`. None: there is
-    none."""
+def take_listing(connection: Connection, incarnation: str) -> Version | None:
+    """Assign one version whose spiders are to be listed to a node, and return it. None: there is none."""
     statement = (
         _with_project()
         .where(_is_wanted())
@@ -289,7 +297,7 @@ def take_listing(connection: Connection, incarnation: str) -> Row[Any] | None:
         .limit(1)
         .with_for_update(of=versions, skip_locked=True)  # two nodes that ask at one time get two versions
     )
-    row = connection.execute(statement).first()
+    row = fetch_first(connection, Version, statement)
     if row is None:
         return None
     still_wanted = and_(versions.c.id == row.id, versions.c.listing == WANTED)
@@ -297,14 +305,14 @@ def take_listing(connection: Connection, incarnation: str) -> Row[Any] | None:
     return row if taken.rowcount else None
 
 
-def unreceived_listings(connection: Connection, incarnation: str, has: Collection[int]) -> list[Row[Any]]:
-    """Return the versions, with `project`, whose listing a process of a node was given and has not received. `has`:
+def unreceived_listings(connection: Connection, incarnation: str, has: Collection[int]) -> list[Version]:
+    """Return the versions whose listing a process of a node was given and has not received. `has`:
     numbers of the versions that the process names."""
     missing = and_(versions.c.listing == incarnation, versions.c.id.not_in(has))
-    return list(connection.execute(_with_project().where(missing).order_by(versions.c.id)))
+    return fetch(connection, Version, _with_project().where(missing).order_by(versions.c.id))
 
 
-def _with_project() -> Any:
+def _with_project() -> Select[Any]:
     return select(versions, projects.c.name.label("project")).join(projects, projects.c.id == versions.c.project_id)
 
 
@@ -332,8 +340,8 @@ def record_listing(
     spiders: Sequence[str],
     fault: str,
     warnings: Sequence[str] = (),
-) -> Row[Any] | None:
-    """Record the spiders of a version, or why they could not be listed. Return the version's row; None: it was removed,
+) -> Version | None:
+    """Record the spiders of a version, or why they could not be listed. Return the version; None: it was removed,
     or another node lists them.
 
     A version that is being built becomes ready, and replaces the earlier one of its name, or broken.
@@ -367,24 +375,23 @@ def _remove_replaced(connection: Connection, version_id: int) -> None:
         change_version(connection, number, VersionEvent.REMOVED)
 
 
-def version_row(connection: Connection, version_id: int) -> Row[Any]:
-    """Return all columns of a version, in whatever state."""
-    return connection.execute(select(versions).where(versions.c.id == version_id)).one()
+def version_row(connection: Connection, version_id: int) -> Version:
+    """Return a version, in whatever state."""
+    return fetch_one(connection, Version, _with_project().where(versions.c.id == version_id))
 
 
-def version_rows(connection: Connection, project: str) -> list[Row[Any]]:
-    """Return all columns of the versions of a project that are not removed, with `project`, in the order of their
-    deployment."""
+def version_rows(connection: Connection, project: str) -> list[Version]:
+    """Return the versions of a project that are not removed, in the order of their deployment."""
     shown = and_(projects.c.name == project, versions.c.state != VersionState.DELETED)
-    return list(connection.execute(_with_project().where(shown).order_by(versions.c.id)))
+    return fetch(connection, Version, _with_project().where(shown).order_by(versions.c.id))
 
 
-def version_page(connection: Connection, project: int, *, before: int | None, limit: int) -> list[Row[Any]]:
+def version_page(connection: Connection, project: int, *, before: int | None, limit: int) -> list[Version]:
     """Return up to `limit` versions of a project that are not removed, the latest deployment first. `before`: number of
     the last version of the page before."""
     shown = [versions.c.project_id == project, versions.c.state != VersionState.DELETED]
     shown += [] if before is None else [versions.c.id < before]
-    return list(connection.execute(select(versions).where(*shown).order_by(versions.c.id.desc()).limit(limit)))
+    return fetch(connection, Version, _with_project().where(*shown).order_by(versions.c.id.desc()).limit(limit))
 
 
 def remove_version(connection: Connection, version_id: int) -> bool:
@@ -392,11 +399,11 @@ def remove_version(connection: Connection, version_id: int) -> bool:
     return change_version(connection, version_id, VersionEvent.REMOVED) is not None
 
 
-def ready_files(connection: Connection) -> list[Row[Any]]:
-    """Return id, digest, file and time of deployment of every version that has an artefact and that jobs can run."""
+def ready_files(connection: Connection) -> list[VersionFile]:
+    """Return every version that has an artefact and that jobs can run."""
     ready = and_(versions.c.state == VersionState.READY, versions.c.digest != "")
     columns = (versions.c.id, versions.c.digest, versions.c.file, versions.c.deployed_at)
-    return list(connection.execute(select(*columns).where(ready)))
+    return fetch(connection, VersionFile, select(*columns).where(ready))
 
 
 def building_digests(connection: Connection) -> set[str]:

@@ -8,12 +8,13 @@ their age is the time since the end of the last attempt.
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Subquery, and_, case, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Subquery, and_, case, delete, func, or_, select, update
 
 from gossamer_platform.lifecycle import ENDED
-from gossamer_platform.state.jobs import LIVE
+from gossamer_platform.state.jobs import LIVE, WITH_PROJECT, Job
+from gossamer_platform.state.rows import fetch
 from gossamer_platform.state.tables import DatabaseNow, jobs, projects
 
 _DAY_SECONDS = 86400.0
@@ -56,8 +57,8 @@ _PRESENT = {
 }
 
 
-def outdated_jobs(connection: Connection, kind: KeptKind, default: KeepLimits, *, limit: int) -> Sequence[Row[Any]]:
-    """Return up to `limit` jobs, with `project`, whose logs, items or rows are to be deleted."""
+def outdated_jobs(connection: Connection, kind: KeptKind, default: KeepLimits, *, limit: int) -> list[Job]:
+    """Return up to `limit` jobs whose logs, items or rows are to be deleted."""
     days_column, count_column = _COLUMNS[kind]
     days, count = func.coalesce(days_column, default.days), func.coalesce(count_column, default.jobs)
     limited = select(projects.c.id).where(or_(days > 0, count > 0))
@@ -65,30 +66,20 @@ def outdated_jobs(connection: Connection, kind: KeptKind, default: KeepLimits, *
     ranked = _ranked(jobs.c.project_id.in_(limited))
     too_old = and_(days > 0, ranked.c.unit_ended_at < DatabaseNow() - days * _DAY_SECONDS)
     too_many = and_(count > 0, ranked.c.newness > count)
-    statement = (
-        select(jobs, projects.c.name.label("project"))
-        .join(ranked, ranked.c.id == jobs.c.id)
-        .join(projects, projects.c.id == jobs.c.project_id)
-        .where(_PRESENT[kind], or_(too_old, too_many))
-    )
-    return connection.execute(statement.order_by(jobs.c.id).limit(limit)).all()
+    outdated = WITH_PROJECT.join(ranked, ranked.c.id == jobs.c.id).where(_PRESENT[kind], or_(too_old, too_many))
+    return fetch(connection, Job, outdated.order_by(jobs.c.id).limit(limit))
 
 
-def files_beyond(connection: Connection, kind: KeptKind, project: str, spider: str, *, keep: int) -> Sequence[Row[Any]]:
-    """Return the ended jobs of a spider, with `project`, that have logs or items, except the `keep` latest; a group is
+def files_beyond(connection: Connection, kind: KeptKind, project: str, spider: str, *, keep: int) -> list[Job]:
+    """Return the ended jobs of a spider that have logs or items, except the `keep` latest; a group is
     one of these.
 
     A project with limits of its own for this kind has none: `outdated_jobs` applies its limits.
     """
     owner = select(projects.c.id).where(projects.c.name == project, *(column.is_(None) for column in _COLUMNS[kind]))
     ranked = _ranked(jobs.c.project_id.in_(owner), jobs.c.spider == spider, _PRESENT[kind])
-    statement = (
-        select(jobs, projects.c.name.label("project"))
-        .join(ranked, ranked.c.id == jobs.c.id)
-        .join(projects, projects.c.id == jobs.c.project_id)
-        .where(ranked.c.newness > keep)
-    )
-    return connection.execute(statement.order_by(jobs.c.ended_at.desc(), jobs.c.id.desc())).all()
+    beyond = WITH_PROJECT.join(ranked, ranked.c.id == jobs.c.id).where(ranked.c.newness > keep)
+    return fetch(connection, Job, beyond.order_by(jobs.c.ended_at.desc(), jobs.c.id.desc()))
 
 
 def _ranked(*conditions: ColumnElement[bool]) -> Subquery:

@@ -5,20 +5,33 @@ unique in the project, so two managers never fire twice. Fixed: the form of that
 the next instant are one transaction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, select, update
 
 from gossamer_platform.state.jobs import LIVE, NewJob, add_job, find_request
 from gossamer_platform.state.projects import JobPolicy, project_id
-from gossamer_platform.state.schedule_tables import crawl_firings, schedules
-from gossamer_platform.state.tables import DatabaseNow, jobs, projects
+from gossamer_platform.state.rows import add_row, fetch, fetch_first
+from gossamer_platform.state.tables import DatabaseNow, ScheduleRow, crawl_firings, jobs, projects, schedules
 
 _BATCH: Final = 100
 """Schedules that are fired in one transaction."""
 _FORGET_SECONDS: Final = 30 * 86400.0
 """Age from which a schedule is deleted that has no further instant."""
+
+
+class Schedule(ScheduleRow):
+    """A schedule with the name of its project."""
+
+    project: str
+
+
+class DueSchedule(Schedule):
+    """A schedule that is due."""
+
+    now: float
+    """Time of the database."""
 
 
 def add_schedule(connection: Connection, project: str, name: str, columns: Mapping[str, Any]) -> int | None:
@@ -28,7 +41,7 @@ def add_schedule(connection: Connection, project: str, name: str, columns: Mappi
     if connection.execute(known).first() is not None:
         return None
     values = {**columns, "project_id": number, "name": name, "created_at": DatabaseNow()}
-    return int(connection.execute(insert(schedules).values(**values)).inserted_primary_key[0])  # type: ignore[index]
+    return add_row(connection, schedules, **values)
 
 
 def change_schedule(connection: Connection, schedule_id: int, **columns: Any) -> None:
@@ -54,15 +67,15 @@ def pause_schedules(connection: Connection, project: str, *, reason: str, only_o
     return names
 
 
-def find_schedule(connection: Connection, schedule_id: int) -> Row[Any] | None:
-    """Return a schedule, with `project`. None: there is none of this number."""
-    return connection.execute(_with_project().where(schedules.c.id == schedule_id)).first()
+def find_schedule(connection: Connection, schedule_id: int) -> Schedule | None:
+    """Return a schedule. None: there is none of this number."""
+    return fetch_first(connection, Schedule, _with_project().where(schedules.c.id == schedule_id))
 
 
-def list_schedules(connection: Connection, project: str, *, after: int, limit: int) -> Sequence[Row[Any]]:
+def list_schedules(connection: Connection, project: str, *, after: int, limit: int) -> list[Schedule]:
     """Return schedules in the order of their numbers, of one project, or of all if `project` is empty."""
     statement = _with_project().where(schedules.c.id > after, *([projects.c.name == project] if project else []))
-    return connection.execute(statement.order_by(schedules.c.id).limit(limit)).all()
+    return fetch(connection, Schedule, statement.order_by(schedules.c.id).limit(limit))
 
 
 def database_time(connection: Connection) -> float:
@@ -76,24 +89,23 @@ def seconds_to_next(connection: Connection) -> float | None:
     return connection.scalar(waiting)
 
 
-def waiting_schedules(connection: Connection, now: float) -> Sequence[Row[Any]]:
-    """Return the schedules whose next instant is still to come, with `project`, and lock them until the end of the
-    transaction. `now`: the time of the database."""
+def waiting_schedules(connection: Connection, now: float) -> list[Schedule]:
+    """Return the schedules whose next instant is still to come, and lock them until the end of the transaction.
+    `now`: the time of the database."""
     statement = _with_project().where(schedules.c.paused.is_(False), schedules.c.next_at > now)
-    return connection.execute(statement.order_by(schedules.c.id).with_for_update(of=schedules)).all()
+    return fetch(connection, Schedule, statement.order_by(schedules.c.id).with_for_update(of=schedules))
 
 
-def due_schedules(connection: Connection) -> Sequence[Row[Any]]:
-    """Return schedules that are due, with `project` and the time as `now`, and lock them until the end of the
-    transaction. Those that another manager has locked are left out."""
+def due_schedules(connection: Connection) -> list[DueSchedule]:
+    """Return schedules that are due, and lock them until the end of the transaction. Those that another manager has
+    locked are left out."""
     statement = _with_project().add_columns(DatabaseNow().label("now"))
     due = statement.where(schedules.c.paused.is_(False), schedules.c.due_at <= DatabaseNow())
-    return connection.execute(
-        due.order_by(schedules.c.due_at, schedules.c.id).limit(_BATCH).with_for_update(of=schedules, skip_locked=True)
-    ).all()
+    due = due.order_by(schedules.c.due_at, schedules.c.id).limit(_BATCH)
+    return fetch(connection, DueSchedule, due.with_for_update(of=schedules, skip_locked=True))
 
 
-def fire(connection: Connection, schedule: Row[Any], *, after_job: int | None = None) -> int:
+def fire(connection: Connection, schedule: Schedule, *, after_job: int | None = None) -> int:
     """Add the job of the schedule's present instant, and return its number. The instant's job is added once.
 
     `after_job`: number of a job that must have ended before it starts. None: none.
@@ -101,12 +113,12 @@ def fire(connection: Connection, schedule: Row[Any], *, after_job: int | None = 
     key = f"schedule:{schedule.id}:{schedule.next_at!r}"
     known = find_request(connection, schedule.project, key)
     if known is not None:
-        return int(known.id)
+        return known.id
     name = f"{schedule.name}-{schedule.next_at:.3f}".removesuffix(".000")
     return add_job(connection, job_of(schedule, name=name, request_key=key)._replace(after_job=after_job))
 
 
-def job_of(schedule: Row[Any], *, name: str, request_key: str | None) -> NewJob:
+def job_of(schedule: Schedule, *, name: str, request_key: str | None) -> NewJob:
     """Return a job of a schedule. `request_key`: see NewJob."""
     return NewJob(
         project=schedule.project,
@@ -135,5 +147,5 @@ def forget_schedules(connection: Connection) -> None:
         delete_schedule(connection, number)
 
 
-def _with_project() -> Any:
+def _with_project() -> Select[Any]:
     return select(schedules, projects.c.name.label("project")).join(projects, projects.c.id == schedules.c.project_id)

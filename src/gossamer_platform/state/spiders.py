@@ -5,11 +5,9 @@ first job is added; a job gets the next number of its spider. Fixed: a number is
 spider, because clients keep keys.
 """
 
-from typing import Any
+from sqlalchemy import Connection, func, insert, select, update
 
-from sqlalchemy import Connection, Row, func, insert, select, update
-
-from gossamer_platform.state.tables import jobs, projects, spiders
+from gossamer_platform.state.tables import spiders
 
 
 def spider_number(connection: Connection, project: int, name: str) -> int:
@@ -37,14 +35,3 @@ def spider_numbers(connection: Connection, project: int) -> dict[str, int]:
     """Return the numbers of the project's spiders by name."""
     found = connection.execute(select(spiders.c.name, spiders.c.number).where(spiders.c.project_id == project))
     return {row.name: row.number for row in found}
-
-
-def find_numbered_job(connection: Connection, project: int, spider: int, job: int) -> Row[Any] | None:
-    """Return a job's row, with `project`. None: there is none of these numbers."""
-    statement = (
-        select(jobs, projects.c.name.label("project"))
-        .join(projects, projects.c.id == jobs.c.project_id)
-        .join(spiders, (spiders.c.project_id == jobs.c.project_id) & (spiders.c.name == jobs.c.spider))
-        .where(jobs.c.project_id == project, spiders.c.number == spider, jobs.c.spider_job == job)
-    )
-    return connection.execute(statement).first()

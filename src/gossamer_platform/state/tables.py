@@ -1,4 +1,4 @@
-"""Tables of the platform's state, and the database's own clock. `schedule_tables.py` has the tables of schedules.
+"""Tables of the platform's state, each as the class of its rows, and the database's own clock.
 
 The statements of this package run on SQLite and on PostgreSQL. Times are seconds since 1970 by the database's clock;
 ids are integers that only grow. A change of a table needs a migration in `migrations/versions`; a test compares them.
@@ -11,14 +11,11 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
-    Column,
     Double,
     ForeignKey,
     Index,
     Integer,
     LargeBinary,
-    MetaData,
-    Table,
     UniqueConstraint,
     false,
     text,
@@ -26,20 +23,11 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from gossamer_platform.state.rows import METADATA as METADATA
+from gossamer_platform.state.rows import ROW_ID, TableRow, column, table
 from gossamer_platform.state.text import String, Text
 
-METADATA: Final = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-"""Every constraint has a name from the first migration on, because a later one can change only what has a name."""
-
-ROW_ID: Final = BigInteger().with_variant(Integer(), "sqlite")
-"""SQLite gives a row its number only if the column's type is INTEGER."""
+_JSON_OR_NULL: Final = JSON(none_as_null=True)
 
 
 class DatabaseNow(FunctionElement[float]):
@@ -59,123 +47,129 @@ def _now_in_postgresql(element: DatabaseNow, compiler: Any, **_: Any) -> str:
     return "extract(epoch from clock_timestamp())::double precision"
 
 
-projects = Table(
-    "project",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("name", String(200), nullable=False),
-    Column("created_at", Double, nullable=False),
+class Project(TableRow):
+    """A project, and what its jobs and versions get whose clients name nothing else."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    name: str = column(String(200))
+    created_at: float = column(Double)
     # Number of the project's last turn: of the projects that wait, the one with the lowest number starts a job next.
-    Column("turn", BigInteger, nullable=False, server_default="0"),
-    Column("max_running", Integer),  # jobs of the project that run at a time; null: as many as there are slots
-    Column("label", String(100), nullable=False, server_default=""),  # of its jobs that name none; see job.label
+    turn: int = column(BigInteger, server_default="0")
+    max_running: int | None = column(Integer)  # jobs that run at a time; null: as many as there are slots
+    label: str = column(String(100), server_default="")  # of its jobs that name none; see job.label
     # What a job gets whose client names nothing else; see JobPolicy.
-    Column("retries", Integer, nullable=False, server_default="0"),
-    Column("retry_seconds", Double, nullable=False, server_default="30"),
-    Column("time_limit", Double, nullable=False, server_default="0"),
-    Column("memory_limit", BigInteger, nullable=False, server_default="0"),
-    Column("file_limit", BigInteger, nullable=False, server_default="0"),
-    Column("open_files_limit", Integer, nullable=False, server_default="0"),
-    Column("pending_limit", Double, nullable=False, server_default="0"),  # seconds; 0: none
-    Column("min_items", Integer, nullable=False, server_default="0"),
-    Column("max_errors", Integer, nullable=False, server_default="0"),  # 0: any number
-    Column("good_reasons", JSON(none_as_null=True)),  # finish_reasons of a success; null: the usual ones
-    Column("environment", String(16), nullable=False, server_default="shared"),  # of new versions; see EnvironmentKind
-    Column("pinned_version", Text),  # name of the version that is the default; null: the latest
+    retries: int = column(Integer, server_default="0")
+    retry_seconds: float = column(Double, server_default="30")
+    time_limit: float = column(Double, server_default="0")
+    memory_limit: int = column(BigInteger, server_default="0")
+    file_limit: int = column(BigInteger, server_default="0")
+    open_files_limit: int = column(Integer, server_default="0")
+    pending_limit: float = column(Double, server_default="0")  # seconds; 0: none
+    min_items: int = column(Integer, server_default="0")
+    max_errors: int = column(Integer, server_default="0")  # 0: any number
+    good_reasons: list[str] | None = column(_JSON_OR_NULL)  # finish_reasons of a success; null: the usual ones
+    environment: str = column(String(16), server_default="shared")  # of new versions; see EnvironmentKind
+    pinned_version: str | None = column(Text)  # name of the version that is the default; null: the latest
     # Retention; null: the manager's default; 0: kept for ever. See RetentionPolicy.
-    Column("keep_logs_days", Double),
-    Column("keep_logs_jobs", Integer),
-    Column("keep_items_days", Double),
-    Column("keep_items_jobs", Integer),
-    Column("keep_jobs_days", Double),
-    Column("keep_jobs", Integer),
-    UniqueConstraint("name"),
-    sqlite_autoincrement=True,  # otherwise SQLite would give the number of a deleted last row again
-)
+    keep_logs_days: float | None = column(Double)
+    keep_logs_jobs: int | None = column(Integer)
+    keep_items_days: float | None = column(Double)
+    keep_items_jobs: int | None = column(Integer)
+    keep_jobs_days: float | None = column(Double)
+    keep_jobs: int | None = column(Integer)
 
-versions = Table(
-    "version",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("project_id", ForeignKey(projects.c.id), nullable=False),
-    Column("name", Text, nullable=False),  # as it was given; empty: the code is on the node's own Python path
-    Column("state", String(16), nullable=False),
-    Column("reason", Text, nullable=False, server_default=""),  # why it is broken
-    Column("digest", String(64), nullable=False),  # SHA-256 of the artefact; empty: there is none
-    Column("file", Text, nullable=False, server_default=""),  # the artefact's file, below the folder of artefacts
-    Column("settings_module", Text, nullable=False, server_default=""),
-    Column("spiders", JSON(none_as_null=True)),  # their names; null: not listed yet
+
+projects = table("project", Project, UniqueConstraint("name"))
+
+
+class VersionRow(TableRow):
+    """A version of a project."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    project_id: int = column(ForeignKey(projects.c.id))
+    name: str = column(Text)  # as it was given; empty: the code is on the node's own Python path
+    state: str = column(String(16))
+    reason: str = column(Text, server_default="")  # why it is broken
+    digest: str = column(String(64))  # SHA-256 of the artefact; empty: there is none
+    file: str = column(Text, server_default="")  # the artefact's file, below the folder of artefacts
+    settings_module: str = column(Text, server_default="")
+    spiders: list[str] | None = column(_JSON_OR_NULL)  # their names; null: not listed yet
     # `wanted`: a node is to list the spiders; else the incarnation of the node that does so; empty: nothing to do
-    Column("listing", String(64), nullable=False, server_default=""),
-    Column("deployed_at", Double, nullable=False),
-    Column("environment", String(16), nullable=False, server_default="shared"),
-    Column("requirements", Text, nullable=False, server_default=""),  # given at the deployment, beside the artefact's
-    Column("warnings", JSON(none_as_null=True)),  # texts: what the listing of the spiders warned of
-    Column("listing_after", Double),  # a wanted listing is taken from this time on; null: at once
-    Index(None, "project_id", "state"),
-    Index(None, "listing"),
-    sqlite_autoincrement=True,
-)
+    listing: str = column(String(64), server_default="")
+    deployed_at: float = column(Double)
+    environment: str = column(String(16), server_default="shared")
+    requirements: str = column(Text, server_default="")  # given at the deployment, beside the artefact's
+    warnings: list[str] | None = column(_JSON_OR_NULL)  # texts: what the listing of the spiders warned of
+    listing_after: float | None = column(Double)  # a wanted listing is taken from this time on; null: at once
 
-jobs = Table(
-    "job",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("project_id", ForeignKey(projects.c.id), nullable=False),
-    Column("spider", Text, nullable=False),
-    Column("name", Text, nullable=False),  # Scrapyd's job id, chosen by the client; not unique
+
+versions = table("version", VersionRow, Index(None, "project_id", "state"), Index(None, "listing"))
+
+
+class JobRow(TableRow):
+    """A job, with its last attempt."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    project_id: int = column(ForeignKey(projects.c.id))
+    spider: str = column(Text)
+    name: str = column(Text)  # Scrapyd's job id, chosen by the client; not unique
     # what a client sent in Idempotency-Key when it created the job; null: nothing
-    Column("request_key", String(200)),
-    Column("schedule_id", BigInteger),  # the schedule that made the job, which may be gone; null: none did
-    Column("group_id", BigInteger),  # the job group that it belongs to; null: none
-    Column("shares_frontier", Boolean, nullable=False, server_default=false()),  # True: with the others of its group
-    Column("input_digest", String(64), nullable=False, server_default=""),  # SHA-256 of its input; empty: it has none
-    Column("input_name", String(200), nullable=False, server_default=""),  # name of that file
-    Column("input_use", String(200), nullable=False, server_default=""),  # start_urls, or the argument with its path
-    Column("file_name", Text, nullable=False),  # of its log and items, without suffix; unique within the spider
-    Column("version_name", Text),  # the version that was asked for; null: the default when the job starts
-    Column("version_id", ForeignKey(versions.c.id)),  # the version of the last attempt; null: there was none
-    Column("ran_version", Text),  # its name; empty: the code is on the node's own Python path; null: as above
-    Column("arguments", JSON, nullable=False),
-    Column("settings", JSON, nullable=False),
-    Column("label", String(100), nullable=False, server_default=""),  # only nodes with this label run it; empty: all do
-    Column("priority", Double, nullable=False),
-    Column("retries_left", Integer, nullable=False, server_default="0"),
-    Column("retry_seconds", Double, nullable=False, server_default="30"),  # pause before the next retry
-    Column("time_limit", Double, nullable=False, server_default="0"),  # seconds of an attempt; 0: none
-    Column("memory_limit", BigInteger, nullable=False, server_default="0"),  # bytes of its process tree; 0: none
-    Column("file_limit", BigInteger, nullable=False, server_default="0"),  # bytes of its log, and its items; 0: none
-    Column("open_files_limit", Integer, nullable=False, server_default="0"),  # of each of its processes; 0: none
-    Column("pending_limit", Double, nullable=False, server_default="0"),  # seconds; 0: none
-    Column("min_items", Integer, nullable=False, server_default="0"),
-    Column("max_errors", Integer, nullable=False, server_default="0"),  # 0: any number
-    Column("good_reasons", JSON(none_as_null=True)),  # finish_reasons of a success; null: the usual ones
-    Column("is_urgent", Boolean, nullable=False, server_default=false()),  # goes before all others of all projects
-    Column("after_job", BigInteger),  # it does not start before this job has ended; null: it waits for none
-    Column("stats", JSON(none_as_null=True)),  # Scrapy's counters of the last attempt; null: none were reported
-    Column("state", String(16), nullable=False),
-    Column("reason", Text, nullable=False, server_default=""),  # why it failed
-    Column("attempt", Integer, nullable=False, server_default="0"),  # number of the last attempt
+    request_key: str | None = column(String(200))
+    schedule_id: int | None = column(BigInteger)  # the schedule that made the job, which may be gone; null: none did
+    group_id: int | None = column(BigInteger)  # the job group that it belongs to; null: none
+    shares_frontier: bool = column(Boolean, server_default=false())  # True: with the others of its group
+    input_digest: str = column(String(64), server_default="")  # SHA-256 of its input; empty: it has none
+    input_name: str = column(String(200), server_default="")  # name of that file
+    input_use: str = column(String(200), server_default="")  # start_urls, or the argument with its path
+    file_name: str = column(Text)  # of its log and items, without suffix; unique within the spider
+    version_name: str | None = column(Text)  # the version that was asked for; null: the default when the job starts
+    version_id: int | None = column(ForeignKey(versions.c.id))  # the version of the last attempt; null: there was none
+    ran_version: str | None = column(Text)  # its name; empty: the code is on the node's own Python path; null: as above
+    arguments: dict[str, str] = column(JSON)
+    settings: dict[str, str] = column(JSON)
+    label: str = column(String(100), server_default="")  # only nodes with this label run it; empty: all do
+    priority: float = column(Double)
+    retries_left: int = column(Integer, server_default="0")
+    retry_seconds: float = column(Double, server_default="30")  # pause before the next retry
+    time_limit: float = column(Double, server_default="0")  # seconds of an attempt; 0: none
+    memory_limit: int = column(BigInteger, server_default="0")  # bytes of its process tree; 0: none
+    file_limit: int = column(BigInteger, server_default="0")  # bytes of its log, and its items; 0: none
+    open_files_limit: int = column(Integer, server_default="0")  # of each of its processes; 0: none
+    pending_limit: float = column(Double, server_default="0")  # seconds; 0: none
+    min_items: int = column(Integer, server_default="0")
+    max_errors: int = column(Integer, server_default="0")  # 0: any number
+    good_reasons: list[str] | None = column(_JSON_OR_NULL)  # finish_reasons of a success; null: the usual ones
+    is_urgent: bool = column(Boolean, server_default=false())  # goes before all others of all projects
+    after_job: int | None = column(BigInteger)  # it does not start before this job has ended; null: it waits for none
+    stats: dict[str, Any] | None = column(_JSON_OR_NULL)  # Scrapy's counters of the last attempt
+    state: str = column(String(16))
+    reason: str = column(Text, server_default="")  # why it failed
+    attempt: int = column(Integer, server_default="0")  # number of the last attempt
     # attempts that were followed by a retry: objects with attempt, node, incarnation, version, started_at, ended_at,
     # reason
-    Column("earlier_attempts", JSON, nullable=False),
-    Column("not_before", Double),  # a pending job is taken from this time on; null: at once
-    Column("node", String(64), nullable=False, server_default=""),  # name of the node that has the last attempt
-    Column("incarnation", String(64), nullable=False, server_default=""),  # of that node when it took the attempt
-    Column("pid", Integer),
-    Column("exit_code", Integer),
-    Column("signal", Integer),
-    Column("finish_reason", Text),
-    Column("stops", Integer, nullable=False, server_default="0"),  # how often a stop was asked for
-    Column("stop_signal", Integer),  # signal of the last stop
-    Column("spider_job", BigInteger, nullable=False, server_default="0"),  # number among the jobs of its spider, from 1
-    Column("notes", JSON(none_as_null=True)),  # values by name that clients attach to the job; null: none
-    Column("has_files", Boolean, nullable=False, server_default=false()),  # True: its log or its items may exist
-    Column("log_deleted", Boolean, nullable=False, server_default=false()),
-    Column("items_deleted", Boolean, nullable=False, server_default=false()),
-    Column("created_at", Double, nullable=False),
-    Column("started_at", Double),
-    Column("ended_at", Double),
+    earlier_attempts: list[dict[str, Any]] = column(JSON)
+    not_before: float | None = column(Double)  # a pending job is taken from this time on; null: at once
+    node: str = column(String(64), server_default="")  # name of the node that has the last attempt
+    incarnation: str = column(String(64), server_default="")  # of that node when it took the attempt
+    pid: int | None = column(Integer)
+    exit_code: int | None = column(Integer)
+    signal: int | None = column(Integer)
+    finish_reason: str | None = column(Text)
+    stops: int = column(Integer, server_default="0")  # how often a stop was asked for
+    stop_signal: int | None = column(Integer)  # signal of the last stop
+    spider_job: int = column(BigInteger, server_default="0")  # number among the jobs of its spider, from 1
+    notes: dict[str, Any] | None = column(_JSON_OR_NULL)  # values by name that clients attach to the job
+    has_files: bool = column(Boolean, server_default=false())  # True: its log or its items may exist
+    log_deleted: bool = column(Boolean, server_default=false())
+    items_deleted: bool = column(Boolean, server_default=false())
+    created_at: float = column(Double)
+    started_at: float | None = column(Double)
+    ended_at: float | None = column(Double)
+
+
+jobs = table(
+    "job",
+    JobRow,
     UniqueConstraint("project_id", "spider", "file_name"),
     UniqueConstraint("project_id", "request_key"),
     # Not partial indexes: neither database uses those for a state that is a parameter of the statement.
@@ -191,254 +185,357 @@ jobs = Table(
     Index(None, "project_id", "input_digest"),
     Index(None, "name"),
     Index(None, "state", "is_urgent"),
-    sqlite_autoincrement=True,
-)  # fmt: skip
-
-spiders = Table(
-    "spider",
-    METADATA,
-    Column("project_id", ForeignKey(projects.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("number", Integer, primary_key=True, autoincrement=False),  # within the project, from 1
-    Column("name", Text, nullable=False),
-    Column("last_job", BigInteger, nullable=False, server_default="0"),  # number that its last job got
-    UniqueConstraint("project_id", "name"),
 )
 
-job_tags = Table(
-    "job_tag",
-    METADATA,
-    Column("job_id", ForeignKey(jobs.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("name", String(200), primary_key=True),
-    Index(None, "name"),
-)
 
-environments = Table(
-    "environment",
-    METADATA,
-    Column("version_id", ForeignKey(versions.c.id), primary_key=True),
-    Column("node", String(64), primary_key=True),  # name of the node that has it
-    Column("digest", String(64), nullable=False),  # of requirements, Python, platform and indexes
-    Column("status", String(16), nullable=False),  # building, ready, failed
-    Column("reason", Text, nullable=False, server_default=""),  # why it failed
-    Column("requirements", JSON, nullable=False),  # lines of a requirements file
-    Column("built", Text, nullable=False, server_default=""),  # versions of Python and Scrapy, and the builder
-    Column("log", Text, nullable=False, server_default=""),  # end of what the builder printed
-    Column("changed_at", Double, nullable=False),
-)
+class NumberedSpider(TableRow):
+    """A spider that has a number."""
 
-nodes = Table(
-    "node",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("name", String(64), nullable=False),
-    Column("folder", String(64), nullable=False),  # random name of the node's folder: tells two machines apart
-    Column("incarnation", String(64), nullable=False),  # random name of the process, new at each start
-    Column("address", String(200), nullable=False, server_default=""),  # name of its machine, for people
-    Column("release", String(100), nullable=False, server_default=""),  # release of Gossamer and of Python
-    Column("slots", Integer, nullable=False),
-    Column("labels", JSON, nullable=False),
-    Column("is_draining", Boolean, nullable=False, server_default=false()),  # True: it is given no more jobs
-    Column("beats", BigInteger, nullable=False, server_default="0"),  # number of its calls that show that it lives
+    project_id: int = column(ForeignKey(projects.c.id, ondelete="CASCADE"), primary_key=True)
+    number: int = column(Integer, primary_key=True, autoincrement=False)  # within the project, from 1
+    name: str = column(Text)
+    last_job: int = column(BigInteger, server_default="0")  # number that its last job got
+
+
+spiders = table("spider", NumberedSpider, UniqueConstraint("project_id", "name"))
+
+
+class JobTag(TableRow):
+    """A tag of a job."""
+
+    job_id: int = column(ForeignKey(jobs.c.id, ondelete="CASCADE"), primary_key=True)
+    name: str = column(String(200), primary_key=True)
+
+
+job_tags = table("job_tag", JobTag, Index(None, "name"))
+
+
+class EnvironmentRow(TableRow):
+    """The isolated environment of a version on a node."""
+
+    version_id: int = column(ForeignKey(versions.c.id), primary_key=True)
+    node: str = column(String(64), primary_key=True)  # name of the node that has it
+    digest: str = column(String(64))  # of requirements, Python, platform and indexes
+    status: str = column(String(16))  # building, ready, failed
+    reason: str = column(Text, server_default="")  # why it failed
+    requirements: list[str] = column(JSON)  # lines of a requirements file
+    built: str = column(Text, server_default="")  # versions of Python and Scrapy, and the builder
+    log: str = column(Text, server_default="")  # end of what the builder printed
+    changed_at: float = column(Double)
+
+
+environments = table("environment", EnvironmentRow)
+
+
+class NodeRow(TableRow):
+    """A node."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    name: str = column(String(64))
+    folder: str = column(String(64))  # random name of the node's folder: tells two machines apart
+    incarnation: str = column(String(64))  # random name of the process, new at each start
+    address: str = column(String(200), server_default="")  # name of its machine, for people
+    release: str = column(String(100), server_default="")  # release of Gossamer and of Python
+    slots: int = column(Integer)
+    labels: list[str] = column(JSON)
+    is_draining: bool = column(Boolean, server_default=false())  # True: it is given no more jobs
+    beats: int = column(BigInteger, server_default="0")  # number of its calls that show that it lives
     # seconds of silence after which the node itself kills its jobs; a manager waits longer (`lost_after`)
-    Column("limit_seconds", Double, nullable=False),
-    Column("registered_at", Double, nullable=False),
-    Column("beat_at", Double, nullable=False),  # for people; nothing is decided by it
-    Column("lost_at", Double),  # when its jobs were taken from it; null: it is not lost
-    UniqueConstraint("name"),
-    sqlite_autoincrement=True,
-)
+    limit_seconds: float = column(Double)
+    registered_at: float = column(Double)
+    beat_at: float = column(Double)  # for people; nothing is decided by it
+    lost_at: float | None = column(Double)  # when its jobs were taken from it; null: it is not lost
 
-labels = Table(
-    "label",
-    METADATA,
-    Column("name", String(100), primary_key=True),
-    Column("max_running", Integer, nullable=False),  # jobs with this label that run at a time, on all nodes
-)
 
-job_groups = Table(
-    "job_group",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("project_id", ForeignKey(projects.c.id), nullable=False),
-    Column("name", Text, nullable=False),  # the names of its jobs begin with it
-    Column("kind", String(16), nullable=False),  # split: each job has a part of a file; processes: one frontier
-    Column("spider", Text, nullable=False),
-    Column("request_key", String(200)),  # as that of a job
-    Column("created_at", Double, nullable=False),
-    UniqueConstraint("project_id", "request_key"),
-    sqlite_autoincrement=True,
-)
+nodes = table("node", NodeRow, UniqueConstraint("name"))
 
-inputs = Table(
-    "job_input",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("project_id", ForeignKey(projects.c.id), nullable=False),
-    Column("digest", String(64), nullable=False),  # SHA-256 of the content
-    Column("name", String(200), nullable=False),
-    Column("length", BigInteger, nullable=False),
-    Column("created_at", Double, nullable=False),
-    UniqueConstraint("project_id", "digest"),
-    sqlite_autoincrement=True,
-)
 
-input_parts = Table(
-    "job_input_part",
-    METADATA,
-    Column("input_id", ForeignKey(inputs.c.id), primary_key=True),
-    Column("start_at", BigInteger, primary_key=True),  # offset of the part
-    Column("content", LargeBinary, nullable=False),
-)
+class Label(TableRow):
+    """A label with a limit."""
 
-spider_policies = Table(
-    "spider_policy",
-    METADATA,
-    Column("project_id", ForeignKey(projects.c.id), primary_key=True),
-    Column("spider", Text, primary_key=True),
-    Column("max_running", Integer),  # jobs of the spider that run at a time; null: as many as the project's
+    name: str = column(String(100), primary_key=True)
+    max_running: int = column(Integer)  # jobs with this label that run at a time, on all nodes
+
+
+labels = table("label", Label)
+
+
+class GroupRow(TableRow):
+    """A job group."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    project_id: int = column(ForeignKey(projects.c.id))
+    name: str = column(Text)  # the names of its jobs begin with it
+    kind: str = column(String(16))  # split: each job has a part of a file; processes: one frontier
+    spider: str = column(Text)
+    request_key: str | None = column(String(200))  # as that of a job
+    created_at: float = column(Double)
+
+
+job_groups = table("job_group", GroupRow, UniqueConstraint("project_id", "request_key"))
+
+
+class StoredInput(TableRow):
+    """An input of jobs."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    project_id: int = column(ForeignKey(projects.c.id))
+    digest: str = column(String(64))  # SHA-256 of the content
+    name: str = column(String(200))
+    length: int = column(BigInteger)
+    created_at: float = column(Double)
+
+
+inputs = table("job_input", StoredInput, UniqueConstraint("project_id", "digest"))
+
+
+class InputPart(TableRow):
+    """A part of an input."""
+
+    input_id: int = column(ForeignKey(inputs.c.id), primary_key=True)
+    start_at: int = column(BigInteger, primary_key=True)  # offset of the part
+    content: bytes = column(LargeBinary)
+
+
+input_parts = table("job_input_part", InputPart)
+
+
+class SpiderPolicy(TableRow):
+    """A policy of a spider."""
+
+    project_id: int = column(ForeignKey(projects.c.id), primary_key=True)
+    spider: str = column(Text, primary_key=True)
+    max_running: int | None = column(Integer)  # jobs of the spider that run at a time; null: as many as the project's
     # What jobs of the spider get instead of what the project says; null: what it says. See JobPolicy.
-    Column("retries", Integer),
-    Column("retry_seconds", Double),
-    Column("time_limit", Double),
-    Column("memory_limit", BigInteger),
-    Column("file_limit", BigInteger),
-    Column("open_files_limit", Integer),
-    Column("pending_limit", Double),
-    Column("min_items", Integer),
-    Column("max_errors", Integer),
-    Column("good_reasons", JSON(none_as_null=True)),
-)
+    retries: int | None = column(Integer)
+    retry_seconds: float | None = column(Double)
+    time_limit: float | None = column(Double)
+    memory_limit: int | None = column(BigInteger)
+    file_limit: int | None = column(BigInteger)
+    open_files_limit: int | None = column(Integer)
+    pending_limit: float | None = column(Double)
+    min_items: int | None = column(Integer)
+    max_errors: int | None = column(Integer)
+    good_reasons: list[str] | None = column(_JSON_OR_NULL)
 
-imports = Table(
-    "import",
-    METADATA,
-    Column("source", String(200), primary_key=True),  # what was taken over from another program's database
-)
 
-webhooks = Table(
-    "webhook",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("project_id", ForeignKey(projects.c.id)),  # null: events of all projects, and of nodes
-    Column("url", Text, nullable=False),
-    Column("events", JSON, nullable=False),  # kinds of events; see EventKind
-    Column("secret_name", String(64), nullable=False),  # under which the secret is encrypted; see manager/vault.py
-    Column("secret", Text, nullable=False),  # its token
-    Column("slow_factor", Double, nullable=False),  # a job that takes so many times as long as usual is slow
-    Column("paused", Boolean, nullable=False, server_default=false()),
-    Column("dropped", BigInteger, nullable=False, server_default="0"),  # events that were too many to keep
-    Column("created_at", Double, nullable=False),
-    Index(None, "project_id"),
-    sqlite_autoincrement=True,
-)
+spider_policies = table("spider_policy", SpiderPolicy)
 
-deliveries = Table(
+
+class Import(TableRow):
+    """An import from another program's database."""
+
+    source: str = column(String(200), primary_key=True)  # what was taken over from another program's database
+
+
+imports = table("import", Import)
+
+
+class WebhookRow(TableRow):
+    """A webhook."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    project_id: int | None = column(ForeignKey(projects.c.id))  # null: events of all projects, and of nodes
+    url: str = column(Text)
+    events: list[str] = column(JSON)  # kinds of events; see EventKind
+    secret_name: str = column(String(64))  # under which the secret is encrypted; see manager/vault.py
+    secret: str = column(Text)  # its token
+    slow_factor: float = column(Double)  # a job that takes so many times as long as usual is slow
+    paused: bool = column(Boolean, server_default=false())
+    dropped: int = column(BigInteger, server_default="0")  # events that were too many to keep
+    created_at: float = column(Double)
+
+
+webhooks = table("webhook", WebhookRow, Index(None, "project_id"))
+
+
+class Delivery(TableRow):
+    """The delivery of an event to a webhook."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    webhook_id: int = column(ForeignKey(webhooks.c.id))
+    event_id: str = column(String(64))  # the same for all webhooks that get the event
+    event: str = column(String(40))  # its kind
+    body: dict[str, Any] = column(JSON)
+    state: str = column(String(16))  # waiting, sent, dead
+    attempts: int = column(Integer, server_default="0")
+    next_at: float = column(Double)  # a waiting one is sent from this time on
+    lease: str = column(String(64), server_default="")  # of the manager that sends it
+    leased_until: float = column(Double, server_default="0")
+    status: int | None = column(Integer)  # of the last answer; null: there was none
+    error: str = column(Text, server_default="")  # why the last attempt failed
+    created_at: float = column(Double)
+    ended_at: float | None = column(Double)
+
+
+deliveries = table(
     "webhook_delivery",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("webhook_id", ForeignKey(webhooks.c.id), nullable=False),
-    Column("event_id", String(64), nullable=False),  # the same for all webhooks that get the event
-    Column("event", String(40), nullable=False),  # its kind
-    Column("body", JSON, nullable=False),
-    Column("state", String(16), nullable=False),  # waiting, sent, dead
-    Column("attempts", Integer, nullable=False, server_default="0"),
-    Column("next_at", Double, nullable=False),  # a waiting one is sent from this time on
-    Column("lease", String(64), nullable=False, server_default=""),  # of the manager that sends it
-    Column("leased_until", Double, nullable=False, server_default="0"),
-    Column("status", Integer),  # of the last answer; null: there was none
-    Column("error", Text, nullable=False, server_default=""),  # why the last attempt failed
-    Column("created_at", Double, nullable=False),
-    Column("ended_at", Double),
+    Delivery,
     UniqueConstraint("webhook_id", "event_id"),
     Index(None, "state", "next_at"),
     Index(None, "webhook_id", "state"),
-    sqlite_autoincrement=True,
 )
 
-variables = Table(
-    "variable",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("project_id", ForeignKey(projects.c.id), nullable=False),
-    Column("name", String(200), nullable=False),
-    Column("value", Text, nullable=False),  # of a secret: its token, see manager/vault.py
-    Column("is_secret", Boolean, nullable=False),
-    Column("changed_at", Double, nullable=False),
-    UniqueConstraint("project_id", "name"),
-    sqlite_autoincrement=True,
-)
 
-tokens = Table(
-    "token",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("name", String(200), nullable=False),  # whose it is; shown in the audit
-    Column("digest", String(64), nullable=False),  # SHA-256 of the secret
-    Column("scope", String(16), nullable=False),
-    Column("project", String(200), nullable=False, server_default=""),  # the only project it is for; empty: all
-    Column("node", String(64), nullable=False, server_default=""),  # the only node that it is for; empty: any
-    Column("created_at", Double, nullable=False),
-    Column("expires_at", Double),  # null: never
-    UniqueConstraint("digest"),
-    sqlite_autoincrement=True,
-)
+class Variable(TableRow):
+    """An environment variable of a project's jobs."""
 
-audit = Table(
-    "audit",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("at", Double, nullable=False),
-    Column("actor", String(200), nullable=False),
-    Column("action", String(40), nullable=False),
-    Column("subject", Text, nullable=False),
-    sqlite_autoincrement=True,
-)
+    id: int = column(ROW_ID, primary_key=True)
+    project_id: int = column(ForeignKey(projects.c.id))
+    name: str = column(String(200))
+    value: str = column(Text)  # of a secret: its token, see manager/vault.py
+    is_secret: bool = column(Boolean)
+    changed_at: float = column(Double)
 
-job_files = Table(
+
+variables = table("variable", Variable, UniqueConstraint("project_id", "name"))
+
+
+class Token(TableRow):
+    """A token of clients, without its secret."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    name: str = column(String(200))  # whose it is; shown in the audit
+    digest: str = column(String(64))  # SHA-256 of the secret
+    scope: str = column(String(16))
+    project: str = column(String(200), server_default="")  # the only project it is for; empty: all
+    node: str = column(String(64), server_default="")  # the only node that it is for; empty: any
+    created_at: float = column(Double)
+    expires_at: float | None = column(Double)  # null: never
+
+
+tokens = table("token", Token, UniqueConstraint("digest"))
+
+
+class AuditRow(TableRow):
+    """An entry of the audit."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    at: float = column(Double)
+    actor: str = column(String(200))
+    action: str = column(String(40))
+    subject: str = column(Text)
+
+
+audit = table("audit", AuditRow)
+
+
+class StoredFile(TableRow):
+    """A log, or the items, of an attempt in the storage."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    job_id: int = column(BigInteger)
+    attempt: int = column(Integer)
+    kind: str = column(String(8))  # log, items
+    length: int = column(BigInteger, server_default="0")  # bytes of its chunks together
+    lines: int = column(BigInteger, server_default="0")  # ends of lines in them
+    received: int = column(BigInteger, server_default="0")  # end of what was received of the node's file
+    missing: int = column(BigInteger, server_default="0")  # bytes of the node's file that are lost
+    added: int = column(Integer, server_default="0")  # chunks since some were last merged
+    lease: str = column(String(64), server_default="")  # of the merge or deletion that is under way
+    leased_until: float = column(Double, server_default="0")
+    sweep_at: float | None = column(Double)  # time from which objects that no chunk names are deleted
+    read_until: float = column(Double, server_default="0")  # a reader was at work that may go on until then
+    deleted_at: float | None = column(Double)  # since when clients do not see it; null: they do
+    changed_at: float = column(Double)
+
+
+job_files = table(
     "job_file",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("job_id", BigInteger, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("kind", String(8), nullable=False),  # log, items
-    Column("length", BigInteger, nullable=False, server_default="0"),  # bytes of its chunks together
-    Column("lines", BigInteger, nullable=False, server_default="0"),  # ends of lines in them
-    Column("received", BigInteger, nullable=False, server_default="0"),  # end of what was received of the node's file
-    Column("missing", BigInteger, nullable=False, server_default="0"),  # bytes of the node's file that are lost
-    Column("added", Integer, nullable=False, server_default="0"),  # chunks since some were last merged
-    Column("lease", String(64), nullable=False, server_default=""),  # of the merge or deletion that is under way
-    Column("leased_until", Double, nullable=False, server_default="0"),
-    Column("sweep_at", Double),  # time from which objects that no chunk names are deleted; null: there are none
-    Column("read_until", Double, nullable=False, server_default="0"),  # a reader was at work that may go on until then
-    Column("deleted_at", Double),  # since when clients do not see it; null: they do
-    Column("changed_at", Double, nullable=False),
+    StoredFile,
     UniqueConstraint("job_id", "attempt", "kind"),
     Index(None, "added"),
     Index(None, "sweep_at"),
     Index(None, "deleted_at"),
-    sqlite_autoincrement=True,
 )
 
-chunks = Table(
-    "chunk",
-    METADATA,
-    Column("id", ROW_ID, primary_key=True),
-    Column("file_id", ForeignKey(job_files.c.id), nullable=False),
-    Column("offset", BigInteger, nullable=False),
-    Column("length", BigInteger, nullable=False),
-    Column("lines_before", BigInteger, nullable=False),  # ends of lines in the chunks before it
-    Column("lines", Integer, nullable=False),  # ends of lines in it
-    Column("line_index", JSON, nullable=False),  # see line_index.py
-    Column("object", Text, nullable=False),  # name of its object in the storage
-    UniqueConstraint("file_id", "offset"),
-    Index(None, "file_id", "lines_before"),
-    sqlite_autoincrement=True,
-)
 
-storage = Table(
-    "storage",
-    METADATA,
-    Column("id", Integer, primary_key=True),  # 1: there is at most one row
-    Column("identity", String(64), nullable=False),  # what the storage's marker says
-    Column("is_marked", Boolean, nullable=False, server_default=false()),  # True: it has had the marker
+class Chunk(TableRow):
+    """A chunk of a file."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    file_id: int = column(ForeignKey(job_files.c.id))
+    offset: int = column(BigInteger)
+    length: int = column(BigInteger)
+    lines_before: int = column(BigInteger)  # ends of lines in the chunks before it
+    lines: int = column(Integer)  # ends of lines in it
+    line_index: list[list[int]] = column(JSON)  # see line_index.py
+    object: str = column(Text)  # name of its object in the storage
+
+
+chunks = table("chunk", Chunk, UniqueConstraint("file_id", "offset"), Index(None, "file_id", "lines_before"))
+
+
+class StorageRow(TableRow):
+    """The storage of the platform."""
+
+    id: int = column(Integer, primary_key=True)  # 1: there is at most one row
+    identity: str = column(String(64))  # what the storage's marker says
+    is_marked: bool = column(Boolean, server_default=false())  # True: it has had the marker
+
+
+storage = table("storage", StorageRow)
+
+
+class ScheduleRow(TableRow):
+    """A schedule."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    project_id: int = column(ForeignKey(projects.c.id))
+    name: str = column(String(100))
+    kind: str = column(String(8))  # cron, every, once; see schedules/timing.py
+    rule: str = column(Text)
+    time_zone: str = column(String(100))
+    start_at: float = column(Double)
+    end_at: float | None = column(Double)
+    jitter: float = column(Double)
+    missed: str = column(String(8))  # skip, once: what happens after instants that were missed
+    if_running: str = column(String(8))  # run, skip: what happens if the job before has not ended
+    paused: bool = column(Boolean, server_default=false())
+    crawl: list[dict[str, Any]] | None = column(_JSON_OR_NULL)  # that it submits in place of a job; null: none
+    # The job that is made
+    spider: str = column(Text)  # empty: none is
+    version_name: str | None = column(Text)
+    arguments: dict[str, str] = column(JSON)
+    settings: dict[str, str] = column(JSON)
+    priority: float = column(Double)
+    policy: dict[str, Any] = column(JSON)
+    next_at: float | None = column(Double)  # the next instant of the rule; null: there is none
+    due_at: float | None = column(Double)  # that instant with its jitter
+    last_at: float | None = column(Double)  # the last instant that has come
+    last_result: str = column(Text, server_default="")  # what was done then
+    created_at: float = column(Double)
+    ended_at: float | None = column(Double)  # since when there is no next instant
+
+
+schedules = table("schedule", ScheduleRow, UniqueConstraint("project_id", "name"), Index(None, "due_at"))
+
+
+class CrawlFiring(TableRow):
+    """A firing of a schedule that submits crawl requests."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    schedule_id: int = column(ForeignKey(schedules.c.id))
+    instant: float = column(Double)  # of the schedule's rule; of one that was asked for: when that was
+    key: str = column(String(64))  # Idempotency-Key; follows from the schedule and the instant
+    state: str = column(String(16))  # waiting, submitted, failed
+    requests: list[dict[str, Any]] = column(JSON)  # crawl requests to submit; empty once it has ended
+    crawls: list[list[str]] = column(JSON)  # application and crawl of each, as pairs
+    attempts: int = column(Integer, server_default="0")
+    next_at: float = column(Double)  # a waiting one is submitted from this time on
+    lease: str = column(String(64), server_default="")  # of the manager that submits it
+    leased_until: float = column(Double, server_default="0")
+    status: int | None = column(Integer)  # of the service's last answer; null: there was none
+    result: str = column(Text, server_default="")  # what the service did, or why the last attempt failed
+    created_at: float = column(Double)
+    ended_at: float | None = column(Double)
+
+
+crawl_firings = table(
+    "crawl_firing",
+    CrawlFiring,
+    UniqueConstraint("key"),
+    Index(None, "state", "next_at"),
+    Index(None, "schedule_id", "id"),
+    Index(None, "ended_at"),
 )

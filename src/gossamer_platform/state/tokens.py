@@ -9,11 +9,12 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
-from gossamer_platform.state.tables import DatabaseNow, audit, tokens
+from gossamer_platform.state.rows import add_row, fetch, fetch_first
+from gossamer_platform.state.tables import AuditRow, DatabaseNow, Token, VersionRow, audit, tokens
 
 _AUDIT_KEPT: Final = 100_000
 """Entries of the audit that are kept, the latest ones."""
@@ -61,29 +62,29 @@ def add_token(
 ) -> tuple[int, str]:
     """Add a token, and return its number and the secret, which is not stored. `valid_seconds` None: for ever."""
     secret = f"gsm_{secrets.token_urlsafe(32)}"
-    created = connection.execute(
-        insert(tokens).values(
-            name=name,
-            digest=_digest(secret),
-            scope=scope.value,
-            project=project,
-            created_at=DatabaseNow(),
-            expires_at=None if valid_seconds is None else DatabaseNow() + valid_seconds,
-        )
+    number = add_row(
+        connection,
+        tokens,
+        name=name,
+        digest=_digest(secret),
+        scope=scope.value,
+        project=project,
+        created_at=DatabaseNow(),
+        expires_at=None if valid_seconds is None else DatabaseNow() + valid_seconds,
     )
-    return int(created.inserted_primary_key[0]), secret  # type: ignore[index]
+    return number, secret
 
 
 def find_principal(connection: Connection, secret: str) -> Principal | None:
     """Return the owner of a token. None: there is no such token, or its time is over."""
     valid = or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > DatabaseNow())
-    row = connection.execute(select(tokens).where(tokens.c.digest == _digest(secret), valid)).first()
+    row = fetch_first(connection, Token, select(tokens).where(tokens.c.digest == _digest(secret), valid))
     return None if row is None else Principal(row.name, TokenScope(row.scope), row.project, row.id, row.node)
 
 
-def list_tokens(connection: Connection) -> Sequence[Row[Any]]:
+def list_tokens(connection: Connection) -> list[Token]:
     """Return all tokens, without their secrets, which nothing knows."""
-    return connection.execute(select(tokens).order_by(tokens.c.id)).all()
+    return fetch(connection, Token, select(tokens).order_by(tokens.c.id))
 
 
 def delete_token(connection: Connection, token_id: int, *, only: str = "") -> str | None:
@@ -101,10 +102,10 @@ def bind_token(connection: Connection, token_id: int, node: str) -> str:
     return connection.scalar(select(tokens.c.node).where(tokens.c.id == token_id)) or ""
 
 
-def release_token(connection: Connection, token_id: int) -> Row[Any] | None:
+def release_token(connection: Connection, token_id: int) -> Token | None:
     """Let the next node that uses a token have it, and return the token. None: there is none of this number."""
     connection.execute(update(tokens).where(tokens.c.id == token_id).values(node=""))
-    return connection.execute(select(tokens).where(tokens.c.id == token_id)).first()
+    return fetch_first(connection, Token, select(tokens).where(tokens.c.id == token_id))
 
 
 def record_action(connection: Connection, actor: str, action: str, subject: str) -> None:
@@ -113,11 +114,11 @@ def record_action(connection: Connection, actor: str, action: str, subject: str)
     connection.execute(insert(audit).values(**values))
 
 
-def deployers(connection: Connection, project: str, versions: Sequence[Row[Any]]) -> dict[int, str]:
+def deployers(connection: Connection, project: str, versions: Sequence[VersionRow]) -> dict[int, str]:
     """Return who deployed versions of a project, by the version's number, as far as the audit has it."""
     subjects = {f"{project} {version.name}" for version in versions}
     wanted = (audit.c.action.in_(_DEPLOYMENTS), audit.c.subject.in_(subjects))
-    entries = connection.execute(select(audit).where(*wanted).order_by(audit.c.id)).all()
+    entries = fetch(connection, AuditRow, select(audit).where(*wanted).order_by(audit.c.id))
     found = {}
     for version in versions:
         for entry in entries:  # the last one before the version is its own
@@ -126,10 +127,10 @@ def deployers(connection: Connection, project: str, versions: Sequence[Row[Any]]
     return found
 
 
-def audit_page(connection: Connection, *, before: int | None, limit: int) -> Sequence[Row[Any]]:
+def audit_page(connection: Connection, *, before: int | None, limit: int) -> list[AuditRow]:
     """Return entries of the audit, the latest first. `before`: number of the last entry of the page before."""
     statement = select(audit).order_by(audit.c.id.desc()).limit(limit)
-    return connection.execute(statement if before is None else statement.where(audit.c.id < before)).all()
+    return fetch(connection, AuditRow, statement if before is None else statement.where(audit.c.id < before))
 
 
 def forget_audit(connection: Connection) -> None:

@@ -5,17 +5,23 @@ replaced only while it has the value that was read (`replace_token`), because a 
 secrets are encrypted anew.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, select, update
 
 from gossamer_platform.state.projects import project_id
-from gossamer_platform.state.tables import DatabaseNow, projects, variables
+from gossamer_platform.state.rows import fetch
+from gossamer_platform.state.tables import DatabaseNow, Variable, projects, variables
 
 MAX_VARIABLES: Final = 100
 """Variables of a project. Linux gives a process about 2 MB for all variables, so it is bound to the length of a
 value."""
+
+
+class Secret(Variable):
+    """A secret with the name of its project."""
+
+    project: str
 
 
 def set_variable(connection: Connection, project: str, name: str, value: str, *, is_secret: bool) -> bool:
@@ -48,17 +54,17 @@ def delete_variables(connection: Connection, project: str) -> None:
     connection.execute(delete(variables).where(variables.c.project_id == of_project))
 
 
-def list_variables(connection: Connection, project: str) -> Sequence[Row[Any]]:
+def list_variables(connection: Connection, project: str) -> list[Variable]:
     """Return the variables of a project in the order of their names."""
     statement = select(variables).join(projects, projects.c.id == variables.c.project_id)
-    return connection.execute(statement.where(projects.c.name == project).order_by(variables.c.name)).all()
+    return fetch(connection, Variable, statement.where(projects.c.name == project).order_by(variables.c.name))
 
 
-def list_secrets(connection: Connection) -> Sequence[Row[Any]]:
-    """Return the secrets of all projects, with `project`."""
+def list_secrets(connection: Connection) -> list[Secret]:
+    """Return the secrets of all projects."""
     statement = select(variables, projects.c.name.label("project")).where(variables.c.is_secret)
     joined = statement.join(projects, projects.c.id == variables.c.project_id)
-    return connection.execute(joined.order_by(projects.c.name, variables.c.name)).all()
+    return fetch(connection, Secret, joined.order_by(projects.c.name, variables.c.name))
 
 
 def replace_token(connection: Connection, variable_id: int, *, old: str, new: str) -> bool:

@@ -9,10 +9,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, delete, func, select, update
 
 from gossamer_platform.state.projects import project_id
-from gossamer_platform.state.tables import DatabaseNow, deliveries, projects, webhooks
+from gossamer_platform.state.rows import add_row, fetch, fetch_first
+from gossamer_platform.state.tables import DatabaseNow, Delivery, WebhookRow, deliveries, projects, webhooks
 
 MAX_WEBHOOKS: Final = 50
 """Webhooks of a project, and of all projects together."""
@@ -29,26 +30,40 @@ _FORGET_SECONDS: Final = 30 * 86400.0
 """Age from which a delivery that was sent or is dead is deleted."""
 
 
-def add_webhook(connection: Connection, project: str, columns: Mapping[str, Any]) -> Row[Any] | None:
-    """Add a webhook of a project, or of all if `project` is empty. Return its row; None: there are too many."""
+class Webhook(WebhookRow):
+    """A webhook with the name of its project, which is None for one of all projects."""
+
+    project: str | None
+
+
+class LeasedDelivery(Delivery):
+    """A delivery with what it takes to send it."""
+
+    url: str
+    secret: str
+    secret_name: str
+    project: str | None
+
+
+def add_webhook(connection: Connection, project: str, columns: Mapping[str, Any]) -> Webhook | None:
+    """Add a webhook of a project, or of all if `project` is empty. Return it; None: there are too many."""
     number = project_id(connection, project) if project else None
     same = webhooks.c.project_id.is_(None) if number is None else webhooks.c.project_id == number
     if (connection.scalar(select(func.count()).select_from(webhooks).where(same)) or 0) >= MAX_WEBHOOKS:
         return None
     values = {**columns, "project_id": number, "created_at": DatabaseNow()}
-    created = connection.execute(insert(webhooks).values(**values))
-    return find_webhook(connection, int(created.inserted_primary_key[0]))  # type: ignore[index]
+    return find_webhook(connection, add_row(connection, webhooks, **values))
 
 
-def find_webhook(connection: Connection, number: int) -> Row[Any] | None:
-    """Return a webhook with `project`, which is None for one of all projects. None: there is none of this number."""
-    return connection.execute(_with_project().where(webhooks.c.id == number)).first()
+def find_webhook(connection: Connection, number: int) -> Webhook | None:
+    """Return a webhook. None: there is none of this number."""
+    return fetch_first(connection, Webhook, _with_project().where(webhooks.c.id == number))
 
 
-def list_webhooks(connection: Connection, project: str) -> Sequence[Row[Any]]:
+def list_webhooks(connection: Connection, project: str) -> list[Webhook]:
     """Return the webhooks of a project, or all if `project` is empty."""
     statement = _with_project().order_by(webhooks.c.id)
-    return connection.execute(statement.where(projects.c.name == project) if project else statement).all()
+    return fetch(connection, Webhook, statement.where(projects.c.name == project) if project else statement)
 
 
 def change_webhook(connection: Connection, number: int, columns: Mapping[str, Any]) -> None:
@@ -86,8 +101,8 @@ def _due() -> tuple[Any, ...]:
     return (deliveries.c.state == "waiting", deliveries.c.next_at <= now, deliveries.c.leased_until <= now)
 
 
-def lease_deliveries(connection: Connection, most: int) -> list[Row[Any]]:
-    """Lease deliveries that are due, and return them with the columns of their webhooks. Few are of one webhook."""
+def lease_deliveries(connection: Connection, most: int) -> list[LeasedDelivery]:
+    """Lease deliveries that are due, and return them. Few are of one webhook."""
     order = func.row_number().over(partition_by=deliveries.c.webhook_id, order_by=(deliveries.c.next_at))
     running = webhooks.c.paused.is_(False)
     ranked = select(deliveries.c.id, deliveries.c.next_at, order.label("place")).join(
@@ -111,16 +126,16 @@ def lease_deliveries(connection: Connection, most: int) -> list[Row[Any]]:
     columns = (webhooks.c.url, webhooks.c.secret, webhooks.c.secret_name, projects.c.name.label("project"))
     joined = select(deliveries, *columns).join(webhooks, webhooks.c.id == deliveries.c.webhook_id)
     joined = joined.outerjoin(projects, projects.c.id == webhooks.c.project_id)
-    return list(connection.execute(joined.where(deliveries.c.id.in_(numbers)).order_by(deliveries.c.id)))
+    return fetch(connection, LeasedDelivery, joined.where(deliveries.c.id.in_(numbers)).order_by(deliveries.c.id))
 
 
-def record_sent(connection: Connection, delivery: Row[Any], status: int) -> None:
+def record_sent(connection: Connection, delivery: LeasedDelivery, status: int) -> None:
     """Record that the receiver has accepted a leased delivery."""
     values = {"state": "sent", "status": status, "error": "", "ended_at": DatabaseNow()}
     connection.execute(update(deliveries).where(*_mine(delivery)).values(**values))
 
 
-def record_failure(connection: Connection, delivery: Row[Any], error: str, status: int | None) -> None:
+def record_failure(connection: Connection, delivery: LeasedDelivery, error: str, status: int | None) -> None:
     """Record that an attempt failed. After the last one the delivery is dead."""
     values: dict[str, Any] = {"error": error[:500], "status": status, "leased_until": 0.0}
     if delivery.attempts >= MAX_ATTEMPTS:
@@ -130,18 +145,18 @@ def record_failure(connection: Connection, delivery: Row[Any], error: str, statu
     connection.execute(update(deliveries).where(*_mine(delivery)).values(**values))
 
 
-def _mine(delivery: Row[Any]) -> tuple[Any, ...]:
+def _mine(delivery: LeasedDelivery) -> tuple[Any, ...]:
     return (deliveries.c.id == delivery.id, deliveries.c.lease == delivery.lease, deliveries.c.state == "waiting")
 
 
 def delivery_page(
     connection: Connection, webhook: int, *, states: Sequence[str], before: int | None, limit: int
-) -> Sequence[Row[Any]]:
+) -> list[Delivery]:
     """Return deliveries of a webhook, the latest first. `states` empty: in whatever state."""
     statement = select(deliveries).where(deliveries.c.webhook_id == webhook)
     statement = statement.where(deliveries.c.state.in_(states)) if states else statement
     statement = statement if before is None else statement.where(deliveries.c.id < before)
-    return connection.execute(statement.order_by(deliveries.c.id.desc()).limit(limit)).all()
+    return fetch(connection, Delivery, statement.order_by(deliveries.c.id.desc()).limit(limit))
 
 
 def send_again(connection: Connection, webhook: int, delivery: int) -> bool:
@@ -157,6 +172,6 @@ def forget_deliveries(connection: Connection) -> None:
     connection.execute(delete(deliveries).where(deliveries.c.ended_at < DatabaseNow() - _FORGET_SECONDS))
 
 
-def _with_project() -> Any:
+def _with_project() -> Select[Any]:
     joined = select(webhooks, projects.c.name.label("project"))
     return joined.outerjoin(projects, projects.c.id == webhooks.c.project_id)

@@ -16,12 +16,12 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import StreamingResponse
-from sqlalchemy import Row
 
 from gossamer.errors import BadInput
 from gossamer.web.streams import KEEPALIVE, KEEPALIVE_SECONDS, EventStreamResponse, EventStreams, event
 from gossamer_platform.lifecycle import ENDED
 from gossamer_platform.manager.files import FileKind
+from gossamer_platform.state.jobs import Job
 from gossamer_platform.v1.context import Client, Reader
 from gossamer_platform.v1.jobs import JobId, visible_job
 from gossamer_platform.v1.reading import in_reader
@@ -55,7 +55,7 @@ async def follow_job(
 class JobFollower:
     """One client's place in the log of a job."""
 
-    def __init__(self, client: Client, row: Row[Any], streams: EventStreams) -> None:
+    def __init__(self, client: Client, row: Job, streams: EventStreams) -> None:
         self._client = client
         self._streams = streams
         self._row = row

@@ -5,13 +5,12 @@ Fixed, because clients read them: paths, names of parameters and fields, status 
 
 import asyncio
 import signal
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from datetime import datetime
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import Field
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from gossamer.errors import BadInput
 from gossamer_platform.manager import groups as operations
@@ -90,12 +89,6 @@ class GroupModel(NamedModel):
     jobs: dict[str, int]
     """Number of jobs by state."""
 
-    @classmethod
-    def of(cls, row: Row[Any], states: Mapping[str, int]) -> "GroupModel":
-        """Return the model of a row with `project`."""
-        columns: dict[str, Any] = {name: getattr(row, name) for name in ("id", "name", "project", "spider", "kind")}
-        return cls(**columns, created_at=datetime.fromtimestamp(row.created_at, UTC), jobs=dict(states))
-
 
 class GroupPage(NamedModel):
     """Job groups, the latest first."""
@@ -167,9 +160,9 @@ async def list_groups(
     def find(connection: Connection) -> list[GroupModel]:
         rows = groups.group_page(connection, wanted, before=before, limit=limit)
         states = groups.group_states(connection, [row.id for row in rows])
-        return [GroupModel.of(row, states[row.id]) for row in rows]
+        return [GroupModel.of_row(row, jobs=states[row.id]) for row in rows]
 
-    found: list[GroupModel] = await client.context.manager.read(find)
+    found = await client.context.manager.read(find)
     return GroupPage(groups=found, next=str(found[-1].id) if len(found) == limit else None)
 
 
@@ -198,8 +191,8 @@ async def cancel_group(
 
 async def _model(client: Client, number: int) -> GroupModel:
     """Return a group that the client may see. Raises NotFound."""
-    row: Row[Any] = await operations.find_group(client.context.manager, number)
+    row = await operations.find_group(client.context.manager, number)
     if client.principal.project not in ("", row.project):
         raise NotFound(f"group {number} not found")
     states = await client.context.manager.read(lambda connection: groups.group_states(connection, [number]))
-    return GroupModel.of(row, states[number])
+    return GroupModel.of_row(row, jobs=states[number])

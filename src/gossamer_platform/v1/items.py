@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Row
-
 from gossamer_platform.manager.files import FileKind, JobFiles
+from gossamer_platform.state.jobs import Job
 from gossamer_platform.v1.item_filter import ItemFilter
 from gossamer_platform.values import storable
 
@@ -71,7 +70,7 @@ class ItemReader:
     """Items of one attempt of a job; 0: of the last one. Close it after use. `kind` LOG: `lines` and `position` read
     the log."""
 
-    def __init__(self, files: JobFiles, job: Row[Any], attempt: int, kind: FileKind = FileKind.ITEMS) -> None:
+    def __init__(self, files: JobFiles, job: Job, attempt: int, kind: FileKind = FileKind.ITEMS) -> None:
         self._file = files.open(job, kind, attempt)
 
     def length(self) -> int:

@@ -8,11 +8,11 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
-from sqlalchemy import Row
 
 from gossamer.errors import BadInput
 from gossamer_platform.manager.files import FileKind
 from gossamer_platform.manager.operations import NotFound
+from gossamer_platform.state.jobs import Job
 from gossamer_platform.v1.context import Client, Reader
 from gossamer_platform.v1.exports import EXPORTS, ItemSelection, export
 from gossamer_platform.v1.item_filter import ItemFilter, parse_filters
@@ -91,7 +91,7 @@ async def get_items(
 
 def _page(
     client: Client,
-    row: Row[object],
+    row: Job,
     attempt: int,
     position: int | None,
     start: int,
@@ -130,6 +130,6 @@ async def export_items(
     return StreamingResponse(content, headers=headers, media_type=EXPORTS[form])
 
 
-def _check_attempt(row: Row[object], attempt: int) -> None:
+def _check_attempt(row: Job, attempt: int) -> None:
     if attempt > len(row.earlier_attempts) + 1:
         raise NotFound(f"job {row.id} has no attempt {attempt}")

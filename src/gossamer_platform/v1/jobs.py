@@ -6,10 +6,9 @@ Fixed, because clients read them: paths, names of parameters, status codes.
 import contextlib
 import re
 import signal
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
-from sqlalchemy import Row
 
 from gossamer.errors import BadInput
 from gossamer_platform.lifecycle import ENDED, JobState
@@ -18,7 +17,7 @@ from gossamer_platform.manager.files import FileKind, JobFiles
 from gossamer_platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
 from gossamer_platform.state import jobs
 from gossamer_platform.state.dispatch import waits_for
-from gossamer_platform.state.jobs import JobFilter, NewJob
+from gossamer_platform.state.jobs import Job, JobFilter, NewJob
 from gossamer_platform.state.tags import tags_of
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.storage.objects import StorageUnavailable
@@ -129,14 +128,14 @@ async def get_job(job_id: JobId, client: Reader) -> JobModel:
     return shown
 
 
-def last_log_lines(files: JobFiles, row: Row[Any]) -> list[str]:
+def last_log_lines(files: JobFiles, row: Job) -> list[str]:
     """Return the last lines of a job's log. Empty: it has none. Waits for the storage: call it in a thread."""
     is_whole, content = _log_end(files, row, _LOG_END_BYTES)
     lines = content.decode(errors="replace").splitlines()
     return lines[0 if is_whole else 1 :][-_LOG_END_LINES:]  # the first one may be a part
 
 
-def last_error(files: JobFiles, row: Row[Any]) -> str | None:
+def last_error(files: JobFiles, row: Job) -> str | None:
     """Return the last line with an error of a job's log. None: there is none near its end, or the job has counted no
     errors. Waits for the storage: call it in a thread."""
     if not {"log_count/ERROR", "log_count/CRITICAL"} & (row.stats or {}).keys():
@@ -145,7 +144,7 @@ def last_error(files: JobFiles, row: Row[Any]) -> str | None:
     return found[-1].decode(errors="replace").strip()[:_ERROR_CHARACTERS] if found else None
 
 
-def _log_end(files: JobFiles, row: Row[Any], size: int) -> tuple[bool, bytes]:
+def _log_end(files: JobFiles, row: Job, size: int) -> tuple[bool, bytes]:
     """Return up to so many bytes at the end of a log, and before them whether they are all of it."""
     file = files.open(row, FileKind.LOG, 0)
     if file is None:
@@ -182,7 +181,7 @@ def parse_cursor(text: str) -> int | None:
     return int(text)
 
 
-async def visible_job(client: Client, number: int) -> Row[Any]:
+async def visible_job(client: Client, number: int) -> Job:
     """Return a job that the client may see. Raises NotFound."""
     row = await client.context.manager.job(number)
     if client.principal.project not in ("", row.project):
@@ -190,7 +189,7 @@ async def visible_job(client: Client, number: int) -> Row[Any]:
     return row
 
 
-async def shown_job(client: Client, row: Row[Any]) -> JobModel:
+async def shown_job(client: Client, row: Job) -> JobModel:
     """Return the model of a job."""
     tags = await client.context.manager.read(lambda c: tags_of(c, [row.id]))
     return JobModel.of(row, tags[row.id])

@@ -6,16 +6,18 @@ ISO 8601, UTC; fields that a request does not know are refused, because a misspe
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
-from sqlalchemy import Row
 
 from gossamer_platform.lifecycle import EnvironmentKind, JobState, VersionState
 from gossamer_platform.state.defaults import DefaultVersion
-from gossamer_platform.state.nodes import NodeState, state_of
+from gossamer_platform.state.jobs import Job
+from gossamer_platform.state.nodes import Node, NodeState, state_of
 from gossamer_platform.state.projects import JobPolicy
+from gossamer_platform.state.rows import TableRow
+from gossamer_platform.state.tables import Project
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.values import unstorable_place
 
@@ -48,6 +50,12 @@ class NamedModel(BaseModel):
     """Base of responses. The docstring of a field is its description."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
+
+    @classmethod
+    def of_row(cls, row: TableRow, **more: Any) -> Self:
+        """Return the model of a row: its columns of the same names, and other values."""
+        columns = {name: value for name, value in row._asdict().items() if name in cls.model_fields}
+        return cls(**{**columns, **_times(columns), **more})
 
 
 class JobPolicyModel(RequestModel):
@@ -198,15 +206,12 @@ class JobModel(NamedModel):
     ended_at: datetime | None
 
     @classmethod
-    def of(cls, row: Row[Any], tags: list[str]) -> "JobModel":
-        """Return the model of a row with `project`."""
-        given = row._asdict()
-        columns = {name: given[name] for name in cls.model_fields if name in given}
+    def of(cls, row: Job, tags: list[str]) -> "JobModel":
+        """Return the model of a job."""
         earlier = [EarlierAttempt(**{**each, **_times(each)}) for each in row.earlier_attempts]
         own = JobInputModel(digest=row.input_digest, use=row.input_use) if row.input_digest else None
         asked = {"requested_version": row.version_name, "version": row.ran_version}
-        more = {**asked, "earlier_attempts": earlier, "input": own, "tags": tags}
-        return cls(**{**columns, **_times(given), **more})
+        return cls.of_row(row, **asked, earlier_attempts=earlier, input=own, tags=tags)
 
 
 class JobPage(NamedModel):
@@ -263,12 +268,9 @@ class ProjectModel(KeptModel, NamedModel):
     created_at: datetime
 
     @classmethod
-    def of(cls, row: Row[Any], default: DefaultVersion) -> "ProjectModel":
-        """Return the model of a row."""
-        given = row._asdict()
-        columns = {name: given[name] for name in cls.model_fields if name in given}
-        chosen = {"default_version": default.name, "is_pinned": default.is_pinned}
-        return cls(**{**columns, **chosen, **_times(given)})
+    def of(cls, row: Project, default: DefaultVersion) -> "ProjectModel":
+        """Return the model of a project."""
+        return cls.of_row(row, default_version=default.name, is_pinned=default.is_pinned)
 
 
 class ProjectChange(KeptModel, JobPolicyModel):
@@ -301,13 +303,6 @@ class VersionModel(NamedModel):
     """Warnings of the listing of spiders: a module that cannot be imported, a name that two spiders have."""
     deployed_at: datetime
 
-    @classmethod
-    def of(cls, row: Row[Any], project: str) -> "VersionModel":
-        """Return the model of a row."""
-        given = row._asdict()
-        columns = {name: given[name] for name in cls.model_fields if name in given}
-        return cls(**{**columns, "project": project, **_times(given)})
-
 
 class EnvironmentModel(NamedModel):
     """Isolated environment of a version on a node."""
@@ -327,12 +322,6 @@ class EnvironmentModel(NamedModel):
     built: str
     """Versions of Python and Scrapy, and the builder."""
     changed_at: datetime
-
-    @classmethod
-    def of(cls, row: Row[Any]) -> "EnvironmentModel":
-        """Return the model of a row with `version`."""
-        given = row._asdict()
-        return cls(**{**{name: given[name] for name in cls.model_fields}, **_times(given)})
 
 
 class NodeModel(NamedModel):
@@ -360,10 +349,9 @@ class NodeModel(NamedModel):
     lost_at: datetime | None
 
     @classmethod
-    def of(cls, row: Row[Any]) -> "NodeModel":
-        """Return the model of a row with `running` and `silent_seconds`."""
-        columns = {name: value for name, value in row._mapping.items() if name in cls.model_fields}
-        return cls(**{**columns, **_times(columns), "state": state_of(row)})
+    def of(cls, row: Node) -> "NodeModel":
+        """Return the model of a node."""
+        return cls.of_row(row, state=state_of(row))
 
 
 class NodeChange(RequestModel):
@@ -380,15 +368,10 @@ class LabelChange(RequestModel):
     """Jobs with this label that run at a time. 0: none start. Null: no limit."""
 
 
-class LabelModel(LabelChange):
+class LabelModel(LabelChange, NamedModel):
     """A label with a limit."""
 
     name: str
-
-    @classmethod
-    def of(cls, row: Row[Any]) -> "LabelModel":
-        """Return the model of a row."""
-        return cls(name=row.name, max_running=row.max_running)
 
 
 class NewTokenModel(RequestModel):
@@ -416,11 +399,6 @@ class TokenModel(NamedModel):
     """The only node that may use a token with the scope node: the first one that did. Empty: none has."""
     created_at: datetime
     expires_at: datetime | None
-
-    @classmethod
-    def of(cls, row: Row[Any]) -> "TokenModel":
-        """Return the model of a row."""
-        return cls(**{**{name: getattr(row, name) for name in cls.model_fields}, **_times(row._asdict())})
 
 
 class NewTokenResponse(NamedModel):

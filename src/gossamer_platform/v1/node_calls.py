@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
-from sqlalchemy import Row
 
 from gossamer.errors import BadInput
 from gossamer_platform import wire
@@ -20,6 +19,7 @@ from gossamer_platform.manager.groups import input_content
 from gossamer_platform.manager.nodes import NodeKey, known_attempts
 from gossamer_platform.manager.operations import NotFound
 from gossamer_platform.state import jobs, projects, tokens
+from gossamer_platform.state.jobs import Job
 from gossamer_platform.state.nodes import NewNode
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.access import NotPermitted
@@ -140,7 +140,7 @@ async def _turn(caller: _Caller, message: NodeTurn) -> NodeOrders:
     return await caller.nodes.operations.turn(caller.key, message, places=_no_places)
 
 
-def _no_places(job: Row[Any]) -> JobPlaces:
+def _no_places(job: Job) -> JobPlaces:
     """Leave the places of the files to the node."""
     return JobPlaces(output="", items="", arguments={"_job": job.name}, settings={})
 

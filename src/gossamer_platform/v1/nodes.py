@@ -55,7 +55,7 @@ async def forget_node(name: _NodeName, client: Operator) -> Response:
 @router.get("/labels", tags=["nodes"], summary="List the limits of labels")
 async def list_labels(client: OperatorReader) -> list[LabelModel]:
     """Return the labels that have a limit."""
-    return [LabelModel.of(row) for row in await client.context.manager.read(nodes.list_labels)]
+    return [LabelModel.of_row(row) for row in await client.context.manager.read(nodes.list_labels)]
 
 
 @router.put("/labels/{name}", tags=["nodes"], summary="Limit the jobs of a label")

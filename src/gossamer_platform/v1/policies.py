@@ -3,14 +3,14 @@
 Fixed, because clients read them: paths, names of fields, status codes.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Response
 from pydantic import Field
-from sqlalchemy import Row
 
 from gossamer_platform.manager.operations import NotFound
 from gossamer_platform.state import policies, projects
+from gossamer_platform.state.tables import SpiderPolicy
 from gossamer_platform.v1.context import Admin, Client, Reader
 from gossamer_platform.v1.models import JobPolicyModel
 
@@ -33,7 +33,7 @@ class SpiderPolicyModel(SpiderPolicyChange):
     spider: str
 
     @classmethod
-    def of(cls, row: Row[Any]) -> "SpiderPolicyModel":
+    def of(cls, row: SpiderPolicy) -> "SpiderPolicyModel":
         """Return the model of a row."""
         return cls(**{name: getattr(row, name) for name in cls.model_fields})
 

@@ -75,7 +75,7 @@ async def _project(client: Client, project: str) -> ProjectModel:
         row = projects.project_row(connection, project)
         return None if row is None else ProjectModel.of(row, defaults.default_of(connection, project))
 
-    found: ProjectModel | None = await client.context.manager.read(find)
+    found = await client.context.manager.read(find)
     if found is None:
         raise NotFound(f"project '{project}' not found")
     return found
@@ -114,7 +114,7 @@ async def list_versions(project: _ProjectName, client: Reader) -> list[VersionMo
     deployment."""
     client.check_project(project)
     rows = await client.context.manager.read(lambda c: projects.version_rows(c, project))
-    return [VersionModel.of(row, project) for row in rows]
+    return [VersionModel.of_row(row) for row in rows]
 
 
 @router.post(
@@ -153,7 +153,7 @@ async def deploy_version(
         row = await manager.deploy(project, version, content, by=by, environment=environment, wait_seconds=wait_seconds)
     if row.state == VersionState.BUILDING:
         response.status_code = 202
-    return VersionModel.of(row, project)
+    return VersionModel.of_row(row)
 
 
 @router.delete("/versions", status_code=204, tags=["versions"], summary="Delete a version")
@@ -181,7 +181,7 @@ async def list_environments(
     """Return what nodes have built, are building, or could not build, the latest first."""
     client.check_project(project)
     rows = await client.context.manager.read(lambda c: environments.environment_rows(c, project, version))
-    return [EnvironmentModel.of(row) for row in rows]
+    return [EnvironmentModel.of_row(row) for row in rows]
 
 
 @router.get(
@@ -223,7 +223,7 @@ async def make_token(token: NewTokenModel, client: Admin) -> NewTokenResponse:
 async def list_tokens(client: Admin) -> list[TokenModel]:
     """Return all tokens that the client may see, without their secrets."""
     rows = await client.context.manager.read(tokens.list_tokens)
-    return [TokenModel.of(row) for row in rows if client.principal.project in ("", row.project)]
+    return [TokenModel.of_row(row) for row in rows if client.principal.project in ("", row.project)]
 
 
 @router.post("/tokens/{token_id}/release", tags=["access"], summary="Take a token from its node")
@@ -233,7 +233,7 @@ async def release_token(token_id: Annotated[int, Path(ge=1, lt=2**63)], client: 
     if row is None:
         raise NotFound(f"token {token_id} not found")
     await client.record("token.release", f"{token_id} {row.name}")
-    return TokenModel.of(row)
+    return TokenModel.of_row(row)
 
 
 @router.delete("/tokens/{token_id}", status_code=204, tags=["access"], summary="Revoke a token")
@@ -258,4 +258,4 @@ async def get_audit(
         raise NotFound("the audit is not there for tokens of one project")
     before = parse_cursor(after)
     rows = await client.context.manager.read(lambda c: tokens.audit_page(c, before=before, limit=limit))
-    return [AuditEntry(**row._mapping) for row in rows]
+    return [AuditEntry.of_row(row) for row in rows]

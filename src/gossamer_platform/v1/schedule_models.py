@@ -12,13 +12,14 @@ from functools import cache
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, Field
-from sqlalchemy import Row
 
 from gossamer.errors import BadInput, RequestRejected
 from gossamer.model.messages.reader import MessageReader
 from gossamer_platform.delivery.crawls import CrawlService
 from gossamer_platform.schedules.firing import rule_of
 from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, checked_rule
+from gossamer_platform.state.schedules import Schedule
+from gossamer_platform.state.tables import CrawlFiring
 from gossamer_platform.v1.models import JobPolicyModel, NamedModel
 
 _PREVIEW: Final = 5
@@ -129,17 +130,15 @@ class ScheduleChange(JobPolicyModel):
     settings: dict[str, str] | None = None
     priority: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
-    def applied_to(self, row: Row[Any]) -> NewScheduleModel:
+    def applied_to(self, row: Schedule) -> NewScheduleModel:
         """Return the schedule as it would be created with these changes. Raises BadInput."""
-        names = set(NewScheduleModel.model_fields)
-        known = {name: getattr(row, name) for name in names if name in row._fields}
+        known = {name: value for name, value in row._asdict().items() if name in NewScheduleModel.model_fields}
         known |= {"version": row.version_name, "start": _time(row.start_at), "end": _time(row.end_at), **row.policy}
         known["spider"] = row.spider or None
         changes = self.model_dump(exclude_unset=True, exclude={"paused"})
         if not {"cron", "every", "at"} & set(changes):
-            known |= {RuleKind.CRON: {"cron": row.rule}, RuleKind.ONCE: {"at": _time(row.start_at)}}.get(
-                RuleKind(row.kind), {"every": row.rule}
-            )
+            at, kind = _time(row.start_at), RuleKind(row.kind)
+            known |= {"at": at} if kind is RuleKind.ONCE else {str(kind): row.rule}
         may_be_null = {"version", "end", "start"}
         changes = {name: value for name, value in changes.items() if value is not None or name in may_be_null}
         return NewScheduleModel(**{**known, **changes})
@@ -177,15 +176,13 @@ class ScheduleModel(NamedModel):
     """Result of that time: `job ID`, `missed`, `skipped: …`, `crawl APPID/CRAWLID: …`, or `failed: …`."""
 
     @classmethod
-    def of(cls, row: Row[Any]) -> "ScheduleModel":
-        """Return the model of a row with `project`."""
-        columns: dict[str, Any] = {name: getattr(row, name) for name in cls.model_fields if name in row._fields}
-        columns |= {name: _time(getattr(row, f"{name}_at")) for name in ("start", "end", "last")}
-        columns["spider"] = row.spider or None
+    def of(cls, row: Schedule) -> "ScheduleModel":
+        """Return the model of a schedule."""
+        times = {"start": _time(row.start_at), "end": _time(row.end_at), "last": _time(row.last_at)}
         following: list[datetime] = []
         with contextlib.suppress(OSError, ValueError, KeyError):  # its time zone was removed from this machine
             following = [] if row.paused else [datetime.fromtimestamp(at, UTC) for at in _instants(row)]
-        return cls(**columns, version=row.version_name, next=following)
+        return cls.of_row(row, **times, spider=row.spider or None, version=row.version_name, next=following)
 
 
 class FiredCrawl(NamedModel):
@@ -218,17 +215,14 @@ class CrawlFiringModel(NamedModel):
     ended_at: datetime | None
 
     @classmethod
-    def of(cls, row: Row[Any], service: CrawlService) -> "CrawlFiringModel":
-        """Return the model of a row."""
-        names = ("id", "schedule_id", "state", "result", "status", "attempts")
-        columns: dict[str, Any] = {name: getattr(row, name) for name in names}
-        columns |= {"time": _time(row.instant), "created_at": _time(row.created_at), "ended_at": _time(row.ended_at)}
-        columns["next_attempt"] = _time(row.next_at) if row.state == "waiting" else None
+    def of(cls, row: CrawlFiring, service: CrawlService) -> "CrawlFiringModel":
+        """Return the model of a firing."""
+        next_attempt = _time(row.next_at) if row.state == "waiting" else None
         crawls = [
             FiredCrawl(appid=appid, crawlid=crawlid, url=service.address_of(appid, crawlid))
             for appid, crawlid in row.crawls
         ]
-        return cls(**columns, crawls=crawls)
+        return cls.of_row(row, time=_time(row.instant), next_attempt=next_attempt, crawls=crawls)
 
 
 class CrawlFiringPage(NamedModel):
@@ -266,7 +260,7 @@ def _reader() -> MessageReader:
     return MessageReader()
 
 
-def _instants(row: Row[Any]) -> Iterator[float]:
+def _instants(row: Schedule) -> Iterator[float]:
     """Return the next instants of a schedule, few of them."""
     rule = rule_of(row)
 

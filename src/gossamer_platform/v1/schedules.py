@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Path, Query, Response
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from gossamer.errors import BadInput
 from gossamer_platform.manager.operations import JobConflict, NotFound, new_job_name
 from gossamer_platform.names import check_file_name
 from gossamer_platform.schedules.firing import start_schedule
 from gossamer_platform.state import crawl_firings, schedules
+from gossamer_platform.state.schedules import Schedule
+from gossamer_platform.state.tables import CrawlFiring
 from gossamer_platform.v1.access import NotPermitted
 from gossamer_platform.v1.context import Client, Reader, Runner
 from gossamer_platform.v1.jobs import MAX_PAGE, PageLimit, parse_cursor, shown_job
@@ -46,7 +48,7 @@ async def create_schedule(schedule: NewScheduleModel, client: Runner) -> Schedul
     columns = schedule.columns(rule)
     await _check_work(client, schedule, columns["crawl"])
 
-    def add(connection: Connection) -> Row[Any]:
+    def add(connection: Connection) -> Schedule:
         number = schedules.add_schedule(connection, schedule.project, schedule.name, columns)
         if number is None:
             raise JobConflict(f"project '{schedule.project}' has a schedule {schedule.name} already")
@@ -126,7 +128,7 @@ async def run_schedule(
         client.context.crawl_service.require()
         key = f"run:{idempotency_key or name}"
 
-        def fire(connection: Connection) -> Row[Any]:
+        def fire(connection: Connection) -> CrawlFiring:
             now = schedules.database_time(connection)
             return crawl_firings.add_firing(connection, row, instant=now, name=key)
 
@@ -186,9 +188,9 @@ async def _check_work(client: Client, schedule: NewScheduleModel, requests: Sequ
             raise NotPermitted(f"appid: {client.principal.name} may crawl as {own} only, not as {request['appid']}")
 
 
-async def _schedule(client: Client, number: int) -> Row[Any]:
+async def _schedule(client: Client, number: int) -> Schedule:
     """Return a schedule that the client may see. Raises NotFound."""
-    row: Row[Any] | None = await client.context.manager.read(lambda c: schedules.find_schedule(c, number))
+    row = await client.context.manager.read(lambda c: schedules.find_schedule(c, number))
     if row is None or client.principal.project not in ("", row.project):
         raise NotFound(f"schedule {number} not found")
     return row

@@ -4,13 +4,13 @@ Fixed, because clients read them: paths, names of fields, status codes; and that
 """
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Row
 
 from gossamer_platform.manager.operations import NotFound
+from gossamer_platform.state.tables import Variable
 from gossamer_platform.v1.context import Admin, Deployer, Reader
 from gossamer_platform.v1.models import RequestModel
 
@@ -41,7 +41,7 @@ class VariableModel(BaseModel):
     changed_at: datetime
 
     @classmethod
-    def of(cls, row: Row[Any]) -> "VariableModel":
+    def of(cls, row: Variable) -> "VariableModel":
         """Return the model of a row."""
         value = None if row.is_secret else row.value
         changed_at = datetime.fromtimestamp(row.changed_at, UTC)

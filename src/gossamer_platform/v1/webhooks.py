@@ -5,12 +5,11 @@ made.
 """
 
 import uuid
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
-from sqlalchemy import Row
 
 from gossamer.errors import BadInput
 from gossamer_platform.delivery.addresses import check_url
@@ -18,6 +17,7 @@ from gossamer_platform.delivery.sending import new_secret
 from gossamer_platform.manager.operations import NotFound
 from gossamer_platform.state import events, projects, webhooks
 from gossamer_platform.state.events import EventKind
+from gossamer_platform.state.webhooks import Webhook
 from gossamer_platform.v1.context import Admin, Client
 from gossamer_platform.v1.jobs import PageLimit, parse_cursor
 from gossamer_platform.v1.models import NamedModel, RequestModel
@@ -68,11 +68,9 @@ class WebhookModel(NamedModel):
     created_at: datetime
 
     @classmethod
-    def of(cls, row: Row[Any], **more: Any) -> "WebhookModel":
-        """Return the model of a row with `project`."""
-        columns = {name: getattr(row, name) for name in WebhookModel.model_fields}
-        columns |= {"project": row.project or "", "created_at": datetime.fromtimestamp(row.created_at, UTC)}
-        return cls(**columns, **more)
+    def of(cls, row: Webhook, **more: Any) -> Self:
+        """Return the model of a webhook."""
+        return cls.of_row(row, project=row.project or "", **more)
 
 
 class NewWebhookResponse(WebhookModel):
@@ -104,14 +102,6 @@ class DeliveryModel(NamedModel):
     body: dict[str, Any]
     """The event as it is sent."""
 
-    @classmethod
-    def of(cls, row: Row[Any]) -> "DeliveryModel":
-        """Return the model of a row."""
-        columns = {name: getattr(row, name) for name in cls.model_fields}
-        for name in ("created_at", "next_at", "ended_at"):
-            columns[name] = None if columns[name] is None else datetime.fromtimestamp(columns[name], UTC)
-        return cls(**columns)
-
 
 class DeliveryPage(NamedModel):
     """Deliveries, the latest first."""
@@ -139,9 +129,7 @@ async def create_webhook(webhook: NewWebhookModel, client: Admin) -> NewWebhookR
     if row is None:
         raise BadInput(f"there are {webhooks.MAX_WEBHOOKS} webhooks already; delete some first")
     await client.record("webhook.create", f"{row.id} {webhook.project} {row.url}")
-    created = NewWebhookResponse.of(row, secret=secret)
-    assert isinstance(created, NewWebhookResponse)
-    return created
+    return NewWebhookResponse.of(row, secret=secret)
 
 
 @router.get("", summary="List webhooks")
@@ -189,9 +177,7 @@ async def renew_secret(webhook_id: _Id, client: Admin) -> NewWebhookResponse:
     token = manager.vault.encrypt(row.project or "", row.secret_name, secret)
     await manager.database.write(lambda c: webhooks.change_webhook(c, webhook_id, {"secret": token}))
     await client.record("webhook.secret", str(row.id))
-    renewed = NewWebhookResponse.of(row, secret=secret)
-    assert isinstance(renewed, NewWebhookResponse)
-    return renewed
+    return NewWebhookResponse.of(row, secret=secret)
 
 
 @router.post("/{webhook_id}/test", status_code=202, summary="Send an event to try a webhook")
@@ -218,7 +204,7 @@ async def list_deliveries(
     rows = await client.context.manager.read(
         lambda c: webhooks.delivery_page(c, webhook_id, states=state or (), before=before, limit=limit)
     )
-    found = [DeliveryModel.of(row) for row in rows]
+    found = [DeliveryModel.of_row(row) for row in rows]
     return DeliveryPage(deliveries=found, next=str(found[-1].id) if len(found) == limit else None)
 
 
@@ -231,9 +217,9 @@ async def send_again(webhook_id: _Id, delivery_id: Annotated[int, Path(ge=1, lt=
     return Response(status_code=202)
 
 
-async def _webhook(client: Client, number: int) -> Row[Any]:
+async def _webhook(client: Client, number: int) -> Webhook:
     """Return a webhook that the client may see. Raises NotFound."""
-    row: Row[Any] | None = await client.context.manager.read(lambda c: webhooks.find_webhook(c, number))
+    row = await client.context.manager.read(lambda c: webhooks.find_webhook(c, number))
     if row is None or client.principal.project not in ("", row.project):
         raise NotFound(f"webhook {number} not found")
     return row

@@ -13,9 +13,9 @@ from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
 from gossamer_platform.schedules.firing import fire_due
 from gossamer_platform.state import crawl_firings, schedules, webhooks
 from gossamer_platform.state.database import StateDatabase
-from gossamer_platform.state.schedule_tables import crawl_firings as firing_table
-from gossamer_platform.state.schedule_tables import schedules as schedule_table
+from gossamer_platform.state.tables import crawl_firings as firing_table
 from gossamer_platform.state.tables import deliveries
+from gossamer_platform.state.tables import schedules as schedule_table
 from tests.servers.receiver import Receiver, receiver
 from tests.servers.schedules import add_schedule
 

@@ -27,11 +27,11 @@ async def test_jobs_are_numbered_within_their_spider(database: StateDatabase) ->
     project = added["project"]
     assert await database.read(lambda c: spiders.spider_numbers(c, project)) == {"quotes": 1, "authors": 2}
     found = [
-        await database.read(lambda c, s=s, j=j: spiders.find_numbered_job(c, project, s, j))
+        await database.read(lambda c, s=s, j=j: job_search.find_numbered_job(c, project, s, j))
         for s, j in [(1, 2), (2, 1)]
     ]
     assert [row.name for row in found if row is not None] == ["b", "c"]
-    assert await database.read(lambda c: spiders.find_numbered_job(c, project, 2, 2)) is None
+    assert await database.read(lambda c: job_search.find_numbered_job(c, project, 2, 2)) is None
 
 
 async def test_the_number_of_a_deleted_job_is_not_given_again(database: StateDatabase) -> None:

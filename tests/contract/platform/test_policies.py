@@ -12,9 +12,9 @@ from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.dispatch import JobTaker, take_jobs
 from gossamer_platform.state.jobs import NewJob
 from gossamer_platform.state.projects import JobPolicy
-from gossamer_platform.state.schedule_tables import schedules as schedule_table
 from gossamer_platform.state.tables import DatabaseNow
 from gossamer_platform.state.tables import jobs as job_table
+from gossamer_platform.state.tables import schedules as schedule_table
 
 _GOOD = AttemptEnd(exit_code=0, finish_reason="finished")
 

@@ -8,8 +8,8 @@ from gossamer_platform.lifecycle import JobState
 from gossamer_platform.schedules.firing import ClockWatch, fire_due, fire_schedules, step_back
 from gossamer_platform.state import jobs, projects, schedules
 from gossamer_platform.state.database import StateDatabase
-from gossamer_platform.state.schedule_tables import schedules as schedule_table
 from gossamer_platform.state.tables import jobs as job_table
+from gossamer_platform.state.tables import schedules as schedule_table
 from tests.servers.schedules import add_schedule
 
 _JOB = {"spider": "a", "policy": {"retries": 1}}

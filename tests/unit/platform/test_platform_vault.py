@@ -50,7 +50,8 @@ def test_keys_come_from_the_variable_then_from_the_file(tmp_path: Path) -> None:
     assert SecretVault([one]).decrypt("p", "N", vault.encrypt("p", "N", "v")) == "v"
     for key in (two, three):
         assert vault.decrypt("p", "N", SecretVault([key]).encrypt("p", "N", "v")) == "v"
-    assert not load_vault({}).has_key
+    with pytest.raises(NoSecretKey):
+        load_vault({}).check_key()
 
 
 def test_a_key_that_is_none_is_refused_and_not_shown(tmp_path: Path) -> None:
