@@ -1,9 +1,15 @@
-"""Adds to the package's metadata what depends on the repository's address: its addresses, and the README's links."""
+"""Steps of the build: the metadata that depends on the repository's address, and the completion scripts of a wheel."""
 
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _RELATIVE_IMAGE = re.compile(r"!\[([^\]]+)\]\((?!https?:)([^)]+)\)")
@@ -36,3 +42,35 @@ class RepositoryMetadata(MetadataHookInterface):
             if repository
             else {}
         )
+
+
+_MAKE_SCRIPTS = """
+import json
+from gossamer.cli.commands.completion import completion_scripts
+print(json.dumps(completion_scripts()))
+"""
+
+
+class CompletionScripts(BuildHookInterface):
+    """Puts the scripts of `gossamer completion` into a wheel. They need the package's dependencies, which
+    `require-runtime-dependencies` in pyproject.toml installs for the build. An editable installation needs none: there
+    the command makes its script from the current code."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Make the scripts and add them to the files of the wheel. Called by Hatchling before each build."""
+        if version != "standard":
+            return
+        root = Path(self.root)
+        made = subprocess.run(
+            [sys.executable, "-c", _MAKE_SCRIPTS], env={**os.environ, "PYTHONPATH": str(root / "src")}, cwd=root,
+            stdout=subprocess.PIPE, check=True,
+        )  # fmt: skip
+        folder = Path(self.directory) / "completion"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in json.loads(made.stdout).items():
+            (folder / name).write_text(text, encoding="utf-8")
+            build_data["force_include"][str(folder / name)] = f"gossamer/cli/completion/{name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Delete the scripts outside the wheel. Called by Hatchling after each build."""
+        shutil.rmtree(Path(self.directory) / "completion", ignore_errors=True)

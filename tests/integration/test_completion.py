@@ -5,17 +5,18 @@ import pty
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
-import gossamer as package
+from gossamer.cli.commands.completion import SHELLS, commands, completion_scripts
 from tests.servers.crawling import gossamer
-from tools.reference.completion import commands, completion_scripts
 
-SCRIPTS = Path(package.__file__).parent / "cli" / "completion"
+ROOT = Path(__file__).parents[2]
 CASES = [
     ("gossamer cra", {"crawl", "crawls"}, {"fetch"}),
     ("gossamer crawl --sc", {"--scope"}, {"--depth"}),
@@ -40,21 +41,30 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def in_bash(line: str, folder: Path) -> set[str]:
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the scripts."""
+    place = tmp_path_factory.mktemp("scripts")
+    for name, text in completion_scripts().items():
+        (place / name).write_text(text)
+    return place
+
+
+def in_bash(line: str, folder: Path, scripts: Path) -> set[str]:
     words = line.split(" ")
     program = (
-        f"source {SCRIPTS}/gossamer.bash; COMP_WORDS=({' '.join(map(repr, words))}); COMP_CWORD={len(words) - 1}; "
+        f"source {scripts}/gossamer.bash; COMP_WORDS=({' '.join(map(repr, words))}); COMP_CWORD={len(words) - 1}; "
         'complete -p gossamer >/dev/null || exit 1; _gossamer; printf "%s\\n" "${COMPREPLY[@]}"'
     )
     return set(_run("bash", "--noprofile", "--norc", "-c", program, folder=folder))
 
 
-def in_fish(line: str, folder: Path) -> set[str]:
-    found = _run("fish", "--no-config", "-c", f"source {SCRIPTS}/gossamer.fish; complete -C {line!r}", folder=folder)
+def in_fish(line: str, folder: Path, scripts: Path) -> set[str]:
+    found = _run("fish", "--no-config", "-c", f"source {scripts}/gossamer.fish; complete -C {line!r}", folder=folder)
     return {row.partition("\t")[0] for row in found}
 
 
-def in_zsh(line: str, folder: Path) -> set[str]:
+def in_zsh(line: str, folder: Path, scripts: Path) -> set[str]:
     """The words on the screen of an interactive zsh after two Tabs."""
     process, terminal = pty.fork()
     if process == 0:
@@ -62,7 +72,7 @@ def in_zsh(line: str, folder: Path) -> set[str]:
         os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb", "PS1": "ready> ", "COLUMNS": "200"})
     try:
         _read(terminal, until="ready> ")
-        setup = f"autoload -U compinit && compinit -u -d {folder}/dump && source {SCRIPTS}/gossamer.zsh; LISTMAX=0"
+        setup = f"autoload -U compinit && compinit -u -d {folder}/dump && source {scripts}/gossamer.zsh; LISTMAX=0"
         os.write(terminal, f"{setup}; print set''up\n".encode())
         _read(terminal, until="setup\r\n")
         os.write(terminal, f"{line}\t\t".encode())
@@ -93,20 +103,31 @@ def _run(*command: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize(("line", "wanted", "unwanted"), CASES, ids=[line for line, *_ in CASES])
 @pytest.mark.parametrize("shell", [in_bash, in_fish, in_zsh])
 def test_a_shell_completes(
-    shell: Callable[[str, Path], set[str]], line: str, wanted: set[str], unwanted: set[str], folder: Path
+    shell: Callable[[str, Path, Path], set[str]],
+    line: str,
+    wanted: set[str],
+    unwanted: set[str],
+    folder: Path,
+    scripts: Path,
 ) -> None:
     if shutil.which(shell.__name__.removeprefix("in_")) is None:
         pytest.skip("the shell is not installed")
-    found = shell(line, folder)
+    found = shell(line, folder, scripts)
     if shell is in_zsh and len(wanted) == 1:  # it is written into the line
         found |= {word for word in wanted if any(word.endswith(part) for part in found if len(part) > 2)}
     assert wanted <= found
     assert found.isdisjoint(unwanted)
 
 
-def test_the_scripts_are_as_the_code_makes_them() -> None:
-    """When this fails: `python -m tools.reference`."""
-    assert {name: (SCRIPTS / name).read_text() for name in completion_scripts()} == completion_scripts()
+def test_a_wheel_has_the_scripts_as_the_code_makes_them(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "dist"],
+        cwd=ROOT, timeout=110, check=True, capture_output=True,
+    )  # fmt: skip
+    [wheel] = (tmp_path / "dist").iterdir()
+    with ZipFile(wheel) as files:
+        found = {name: files.read(f"gossamer/cli/completion/{name}").decode() for name in completion_scripts()}
+    assert found == completion_scripts()
 
 
 def test_every_option_of_every_command_is_in_the_table() -> None:
@@ -115,11 +136,11 @@ def test_every_option_of_every_command_is_in_the_table() -> None:
     assert {"--yes", "-y", "--stop", "--frontier"} <= table["crawls delete"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_command_prints_the_script(shell: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_command_prints_the_script(shell: str, scripts: Path, tmp_path: Path) -> None:
     done = gossamer("completion", shell, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == (SCRIPTS / f"gossamer.{shell}").read_text()
+    assert done.stdout == (scripts / f"gossamer.{shell}").read_text()
 
 
 def test_an_unknown_shell_is_refused(tmp_path: Path) -> None:

@@ -1,15 +1,10 @@
-"""Write the pages of docs/reference, and the completion scripts, from the code: `python -m tools.reference`."""
+"""Write the pages of docs/reference from the code: `python -m tools.reference`."""
 
 from pathlib import Path
 
-from tools.reference.completion import completion_scripts
 from tools.reference.pages import all_pages
 
-ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "docs" / "reference"
-SCRIPTS = ROOT / "src" / "gossamer" / "cli" / "completion"
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 for name, text in all_pages().items():
     (FOLDER / name).write_text(text)
-for name, text in completion_scripts().items():
-    (SCRIPTS / name).write_text(text)

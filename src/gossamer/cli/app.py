@@ -1,15 +1,13 @@
-"""The table of commands, the parser of the command line, and `gossamer completion`.
+"""The table of commands, and the parser of the command line.
 
-Fixed: the names of commands, which scripts use; and that the script of `gossamer completion` goes to standard output,
-because the start files of shells run this command. Nothing here may import a command's module before the command is
-known: the program would start slowly.
+Fixed: the names of commands, which scripts use. Nothing here may import a command's module before the command is known:
+the program would start slowly.
 """
 
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
@@ -117,13 +115,13 @@ COMMANDS = {
     ),
     "text": ("text:text", "Extract the main content of pages, as Markdown or text, from the records of a crawl."),
     "completion": (
-        ":completion",
+        "completion:completion",
         "Print the script with which a shell completes commands, options and names of crawls.",
     ),
     "demo": ("crawl:demo", "Start a small web on this machine, crawl it, and show the result."),
 }
-"""Commands in the order of `gossamer --help`: the module in `cli.commands`, or of another package with its whole name
-(none: this module), with the function (or Typer program) that runs it, and its line in that list. To add a command, add
+"""Commands in the order of `gossamer --help`: the module in `cli.commands`, or of another package with its whole name,
+with the function (or Typer program) that runs it, and its line in that list. To add a command, add
 a row here. A line repeats the first sentence of the command's own docstring, because `gossamer --help` imports none of
 the modules; a test compares the two."""
 
@@ -266,8 +264,6 @@ def _process_value(parameter: Any, convert: Callable[[Any, Any], Any], kind: Any
 def _module_name(row: str) -> str:
     """Return the module of a row of COMMANDS. Other packages register their commands by name: nothing here imports
     them before they are asked for."""
-    if not row:
-        return __name__
     return row if "." in row else f"gossamer.cli.commands.{row}"
 
 
@@ -286,26 +282,6 @@ def load(command: str | None = None) -> typer.Typer:
             describe_to_typer(found)
             app.command(name, help=_paragraphs(found))(found)
     return app
-
-
-SHELLS = ("bash", "zsh", "fish")
-"""Each needs a script `cli/completion/gossamer.SHELL`."""
-
-
-def completion(
-    shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
-) -> None:
-    """Print the script with which a shell completes commands, options and names of crawls.
-
-    Write this line into ~/.bashrc, or with zsh into ~/.zshrc after compinit; for fish, save the script once as
-    ~/.config/fish/completions/gossamer.fish.
-
-    source <(gossamer completion bash)
-    """
-    if shell not in SHELLS:
-        raise BadInput(f"there is no completion for {shell!r:.50}. Write {', '.join(SHELLS[:-1])} or {SHELLS[-1]}.")
-    script = Path(__file__).parent / "completion" / f"gossamer.{shell}"
-    terminal.print_result(script.read_text(encoding="utf-8").rstrip("\n"))
 
 
 def _describe(app: typer.Typer) -> None:

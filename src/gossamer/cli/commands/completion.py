@@ -1,7 +1,8 @@
-"""Completion scripts of bash, zsh and fish, generated from the commands and their options.
+"""`gossamer completion`: the scripts of bash, zsh and fish, made from the commands and their options.
 
 A script is complete in itself: pressing Tab runs no Python, and names of crawls are those of the notes in the data
-directory. `gossamer completion` prints these files.
+directory. A wheel contains the scripts, because the start files of shells run this command, and making a script loads
+every command, which takes a second. In a checkout each call makes its script.
 """
 
 import re
@@ -9,13 +10,20 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer.main
 
+from gossamer.cli import terminal
 from gossamer.cli.app import COMMANDS, load
-from gossamer.fakeweb.benchmark import PIPELINES
+from gossamer.cli.options import argument
+from gossamer.errors import BadInput
 from gossamer.model import DATA_DIR
+
+SHELLS = ("bash", "zsh", "fish")
+SCRIPTS = Path(__file__).parents[1] / "completion"
+"""Folder of the scripts in an installed wheel. Must be where `hatch_build.py` puts them."""
 
 _WORDS = re.compile(r"[a-z0-9+.-]+(?:\|[a-z0-9+.-]+)+")
 """Name of a value that lists what may be written: `domain|host|path|any`."""
@@ -23,8 +31,26 @@ _LEVELS = ("debug", "info", "warning", "error", "critical")
 """Values that the help calls LEVEL: must be those of the setting `log_level`."""
 
 
+def completion(
+    shell: Annotated[str, argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
+) -> None:
+    """Print the script with which a shell completes commands, options and names of crawls.
+
+    Write this line into ~/.bashrc, or with zsh into ~/.zshrc after compinit; for fish, save the script once as
+    ~/.config/fish/completions/gossamer.fish.
+
+    source <(gossamer completion bash)
+    """
+    if shell not in SHELLS:
+        raise BadInput(f"there is no completion for {shell!r:.50}. Write {', '.join(SHELLS[:-1])} or {SHELLS[-1]}.")
+    name = f"gossamer.{shell}"
+    built = SCRIPTS / name
+    text = built.read_text(encoding="utf-8") if built.is_file() else completion_scripts()[name]
+    terminal.print_result(text.rstrip("\n"))
+
+
 @dataclass(frozen=True)
-class Option:
+class CompletedOption:
     """An option, or an argument (without flags), and what can be written for it."""
 
     flags: tuple[str, ...]
@@ -35,45 +61,45 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Command:
+class CompletedCommand:
     """A command with its full name (`crawls show`), or a group of commands."""
 
     name: str
     help: str
-    options: list[Option]
-    arguments: list[Option]
+    options: list[CompletedOption]
+    arguments: list[CompletedOption]
     inner: dict[str, str] = field(default_factory=dict)
     """Commands of a group, with their help lines."""
 
     @property
-    def completed_argument(self) -> Option | None:
+    def completed_argument(self) -> CompletedOption | None:
         """The first argument that a shell can complete; None: there is none."""
         return next((one for one in self.arguments if one.kind != "text"), None)
 
 
 @cache
-def commands() -> list[Command]:
+def commands() -> list[CompletedCommand]:
     """Return all commands and groups of commands."""
     group: Any = typer.main.get_command(load())
     found = []
     for name, command in group.commands.items():
         inner = getattr(command, "commands", {})
         lines = {key: _line(one.get_short_help_str(200)) for key, one in inner.items()}
-        found.append(Command(name, _line(COMMANDS[name][1]), *_parameters(command), lines))
-        found += [Command(f"{name} {key}", lines[key], *_parameters(one)) for key, one in inner.items()]
+        found.append(CompletedCommand(name, _line(COMMANDS[name][1]), *_parameters(command), lines))
+        found += [CompletedCommand(f"{name} {key}", lines[key], *_parameters(one)) for key, one in inner.items()]
     return found
 
 
-def _parameters(command: Any) -> tuple[list[Option], list[Option]]:
+def _parameters(command: Any) -> tuple[list[CompletedOption], list[CompletedOption]]:
     """Return the options and the arguments of a command."""
-    options, arguments = [Option(("--help",), "Show the help and exit.", "flag")], []
+    options, arguments = [CompletedOption(("--help",), "Show the help and exit.", "flag")], []
     for one in command.params:
         if one.param_type_name == "option" and not one.hidden and one.name != "help":
             kind, words = ("flag", ()) if one.is_flag or one.count else _kind(one.name, one.metavar or "")
             flags = (*one.opts, *one.secondary_opts)
-            options.append(Option(flags, _line(one.help or ""), kind, words))
+            options.append(CompletedOption(flags, _line(one.help or ""), kind, words))
         elif one.param_type_name == "argument":
-            arguments.append(Option((), "", *_kind(one.name, (one.metavar or "").strip("[]."))))
+            arguments.append(CompletedOption((), "", *_kind(one.name, (one.metavar or "").strip("[]."))))
     return options, arguments
 
 
@@ -82,6 +108,8 @@ def _kind(name: str, metavar: str) -> tuple[str, tuple[str, ...]]:
     if metavar == "LEVEL":
         return "words", _LEVELS
     if metavar == "KIND":
+        from gossamer.fakeweb.benchmark import PIPELINES  # late: an installed script does without it
+
         return "words", tuple(PIPELINES)
     if _WORDS.fullmatch(metavar):
         return "words", tuple(metavar.split("|"))
@@ -96,11 +124,11 @@ def _line(text: str) -> str:
 
 
 def completion_scripts() -> dict[str, str]:
-    """Return the scripts by the name of their files in `cli/completion`."""
+    """Return the scripts by the names of their files."""
     return {"gossamer.bash": _bash(), "gossamer.zsh": _zsh(), "gossamer.fish": _fish()}
 
 
-_MADE = "# Completion of gossamer. Made by `python -m tools.reference`; do not edit."
+_MADE = "# Completion of gossamer. Made by `gossamer completion`; do not edit."
 
 
 def _top() -> dict[str, str]:
@@ -338,7 +366,7 @@ def _fish() -> str:
     return _MADE + "\n" + _FISH.replace("DATA_DIR", DATA_DIR) + "\n".join(rows) + "\n"
 
 
-def _fish_value(option: Option) -> str:
+def _fish_value(option: CompletedOption) -> str:
     """Return the options of fish's `complete` for a value; empty: there is none."""
     match option.kind:
         case "flag":
