@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import HTMLResponse, Response
 
 from gossamer.api.problems import not_found
+from gossamer.web.mounts import page_headers
 from gossamer.web.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPE_PREFIX
 
 SCHEMAS = "#/components/schemas/"
@@ -303,13 +304,11 @@ _DOCS_SCRIPT = """SwaggerUIBundle({
   validatorUrl: null,
 });
 """
-_DOCS_HEADERS = {
-    # With this policy the browser loads nothing from other servers. It may become stricter, but must not be relaxed.
-    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+# With this policy the browser loads nothing from other servers. It may become stricter, but must not be relaxed.
+_DOCS_HEADERS = page_headers(
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 _CACHE_SECONDS = 3600
 """Time for which browsers keep the files of the package. After an update they show the old page that long."""
 
