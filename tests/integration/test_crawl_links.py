@@ -1,12 +1,13 @@
 """Which links of real servers' pages a crawl follows, and what it says of those that it does not."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from gossamer.fakeweb import Answer, WebSpec, html, serve
-from tests.servers.crawling import Crawled, crawl
+from tests.servers.crawling import Crawled, crawl, gossamer
 
 NONE = WebSpec(hosts=1, pages=1)
 MIB = 2**20
@@ -134,6 +135,28 @@ async def test_x_robots_tag_counts_as_the_element_does(
         assert info is not None
         assert info.pages.links_dropped == ({} if is_followed or folder == "own" else {"nofollow": 1})
     assert followed(await crawl_page(tmp_path / "all", page, crawl__follow_nofollow=True)) == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "kept", "dropped", "unread"),
+    [
+        ((("Content-Type", "html"),), 1, [], ""),
+        ((("Content-Type", "text/html"), ("Content-Type", "text/plain")), 0, [], "not_html"),
+        ((("Content-Type", "text/html"), ("X-Robots-Tag", "gossamer: none")), 0, ["nofollow"], ""),
+        ((("Content-Type", "text/html"), ("X-Robots-Tag", "x: none")), 1, [], ""),
+    ],
+)
+async def test_the_fetch_command_shows_the_same(
+    tmp_path: Path, headers: tuple[tuple[str, str], ...], kept: int, dropped: list[str], unread: str
+) -> None:
+    async with serve(NONE, mounts={("a.test", "/"): Answer(headers=headers, body=LINK)}) as web:
+        command = ("fetch", f"http://a.test:{web.port}/", "--resolve", "*:127.0.0.1")
+        shown = await asyncio.to_thread(gossamer, *command, "--json", cwd=tmp_path)
+        text = await asyncio.to_thread(gossamer, *command, cwd=tmp_path)
+    found = json.loads(shown.stdout)
+    assert (len(found["links_kept"]), [link["reason"] for link in found["links_dropped"]]) == (kept, dropped)
+    assert found["unread"] == unread
+    assert ("links      not all read: It looks like HTML" in text.stdout) == bool(unread)
 
 
 async def test_rules_say_that_they_see_the_beginning_of_a_long_page(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from gossamer.cli import options, terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.crawling.single import FetchedPage, Hop, fetch_page
 from gossamer.errors import FetchError
-from gossamer.extract.encoding import content_type_of, decode, is_html
+from gossamer.extract.encoding import content_type_of, decode, is_html, looks_like_html
 from gossamer.extract.links import LinkExtractor
 from gossamer.fetch.exchange import FetchResponse, header_lines
 from gossamer.policy.robots import asks_nofollow
 from gossamer.policy.urls import host, registered_domain
-from gossamer.policy.words import bytes_text
+from gossamer.policy.words import bytes_text, explain
 from gossamer.settings import Settings
 
 _LINKS_SHOWN = 25
@@ -103,9 +103,18 @@ def _page(settings: Settings, trace: FetchedPage, fetched: FetchResponse) -> dic
         "content_type": content_type,
         "encoding": encoding if is_valid else f"{encoding} (with invalid bytes)",
         "characters": len(text),
+        "unread": _unread(fetched, content_type),
         "links_kept": kept,
         "links_dropped": dropped,
     }
+
+
+def _unread(fetched: FetchResponse, content_type: str) -> str:
+    """Return the reason why a crawl would not read the links, or not all of them; empty: it would, or there are
+    none."""
+    if is_html(content_type, fetched.body, fetched.headers):
+        return "truncated" if fetched.truncated else ""
+    return "not_html" if looks_like_html(fetched.body) else ""
 
 
 def _links(
@@ -165,6 +174,7 @@ def _report(found: dict[str, Any]) -> list[str]:
         + ("   truncated" if found["truncated"] else ""),
         *([f"  faults     {', '.join(found['faults'])}"] if found["faults"] else []),
         f"  type       {found['content_type'] or 'not given'}   encoding {found['encoding']}",
+        *([f"  links      not all read: {explain(found['unread']).title}"] if found["unread"] else []),
         "  headers",
         *(f"    {name}: {value}" for name, value in found["headers"]),
         f"  links that a crawl from here would follow: {len(found['links_kept'])}",
