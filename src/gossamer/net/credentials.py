@@ -62,6 +62,21 @@ def hide_secrets(address: str, *, web: bool = False) -> str:
     return _masked(address, _secrets_of_address(address, is_web=web))
 
 
+_MASKED_USER = re.compile(rf"(?<=://):?{re.escape(MASK)}@")
+_MASKED_PASSWORD = re.compile(rf"(://[^@]*):{re.escape(MASK)}@")
+_MASKED_FIRST_OPTION = re.compile(rf"\?[^=&;#?\s/]+={re.escape(MASK)}[&;]")
+_MASKED_OPTION = re.compile(rf"[?&;#][^=&;#?\s/]+={re.escape(MASK)}")
+
+
+def without_secrets(address: str) -> str:
+    """Return an address, which has `://`, without what `hide_secrets` hides in it: an address for programs that have
+    secrets of their own. A user with a password stays, unless it is an address of the web."""
+    text = _MASKED_PASSWORD.sub(r"\1@", _MASKED_USER.sub("", hide_secrets(address)))
+    while _MASKED_FIRST_OPTION.search(text):
+        text = _MASKED_FIRST_OPTION.sub("?", text)
+    return _MASKED_OPTION.sub("", text)
+
+
 def has_password(address: str) -> bool:
     """Return whether an address has a password before its host. True also where it may be read in that way."""
     return f"{MASK}@" in hide_secrets(address)

@@ -46,7 +46,11 @@ class TopicSettings(SettingGroup):
         "Largest body in bytes that is sent inside its message. A longer one goes to the blob store, and the message "
         f"holds its address. Unset: {STREAMS_BODY_BYTES} on streams, on Kafka as much as the broker accepts",
     )
-    blobs: str = field_of("", "Blob store for large bodies: a directory or an fsspec URL. Empty: blobs in data_dir")
+    blobs: str = field_of(
+        "",
+        "Blob store for large bodies: a directory or an fsspec URL. Empty: blobs in data_dir. A password in it is left "
+        "out of the addresses in messages",
+    )
     retention: Retention = field_of(24 * 3600.0, "Seconds that streams and the blob store keep what no consumer reads")
     max_bytes: Annotated[int, integers(2**20, 2**50)] = field_of(
         256 * 2**20,

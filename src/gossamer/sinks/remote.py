@@ -21,7 +21,7 @@ import zstandard
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.extras import install_advice
-from gossamer.net.credentials import ENCODE, has_password, hide_secrets, hide_secrets_of
+from gossamer.net.credentials import ENCODE, has_password, hide_secrets, hide_secrets_of, without_secrets
 from gossamer.sinks.append import flush_folder, translate_os_errors
 from gossamer.sinks.base import SinkThread
 
@@ -170,13 +170,15 @@ class BlobStore:
     def __init__(self, place: str) -> None:
         """`place`: a directory (made at the first write) or an fsspec URL."""
         self.place = place.rstrip("/")
+        self._shown_place = without_secrets(self.place)
+        """Beginning of addresses. They stand in messages, which have more readers than may know the password."""
         self._remote = "://" in place and not place.startswith(_FILE_URL)
         self._folder = _local_path(place).absolute()
         """Folder of a local store; not used for a remote one."""
         self._thread = SinkThread("blobs")
 
     async def put(self, bodies: Sequence[bytes]) -> list[str]:
-        """Store the bodies and return an address for each, once all are durable.
+        """Store the bodies and return an address for each, without the password of the store, once all are durable.
 
         Raises SinkFull or SinkError; the call may then be repeated.
         """
@@ -227,7 +229,7 @@ class BlobStore:
                 with contextlib.suppress(NotImplementedError):
                     system.makedirs(whole.rpartition("/")[0], exist_ok=True)
                 system.pipe_file(whole, packed)
-        return [f"{self.place}/{name}" for name, _ in blobs]
+        return [f"{self._shown_place}/{name}" for name, _ in blobs]
 
     def _remove_before(self, first_kept: date) -> int:
         """Remove the folders of the days before `first_kept`, and return their number."""
@@ -241,9 +243,12 @@ class BlobStore:
         return count
 
 
-async def read_blob(address: str) -> bytes:
+async def read_blob(address: str, *, place: str = "") -> bytes:
     """Return the body at an address that `BlobStore.put` returned. Raises BadInput when it cannot be read, for example
-    because it was purged."""
+    because it was purged. `place`: that of the store, whose password is used where the address is in it."""
+    begin = without_secrets(place.rstrip("/")) + "/"
+    if place and address.startswith(begin):
+        address = f"{place.rstrip('/')}/{address.removeprefix(begin)}"
     return await asyncio.to_thread(_read, address)
 
 

@@ -345,9 +345,10 @@ def _advice(error: BaseException) -> str:
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "gossamer":
         return "Write: from gossamer import Spider"
     if isinstance(error, ModuleNotFoundError) and error.name:
+        # The name of a module is not that of a package: a stranger may own the package of this name.
         return (
-            f"Install it for the Python that runs Gossamer: {sys.executable} -m pip install "
-            f"{error.name.partition('.')[0]}"
+            f"The Python that runs Gossamer ({sys.executable}) has no module {error.name}. If it is the project's own, "
+            "put it beside the spider's file; else install the project's requirements for that Python."
         )
     return ""
 

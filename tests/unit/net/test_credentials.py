@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossamer.net import credentials
-from gossamer.net.credentials import has_password, hide_secrets, hide_secrets_in, hide_secrets_of
+from gossamer.net.credentials import has_password, hide_secrets, hide_secrets_in, hide_secrets_of, without_secrets
 
 SECRET = "Qz7"
 """Part of each generated password. Nothing else contains it."""
@@ -105,6 +105,26 @@ def test_an_address_without_its_secrets(address: str, shown: str) -> None:
     assert has_password(address) == ("***@" in shown)
     if " " not in address:
         assert hide_secrets_in(address) == shown
+
+
+@pytest.mark.parametrize(
+    ("address", "stripped"),
+    [
+        ("ftp://me:secret@ftp.test/blobs", "ftp://me@ftp.test/blobs"),
+        ("ftp://me:s3@c/r:et@ftp.test/blobs", "ftp://me@ftp.test/blobs"),
+        ("s3://KEY:SECRET@bucket/x", "s3://KEY@bucket/x"),
+        ("redis://:secret@h:6379/0", "redis://h:6379/0"),
+        ("https://TOKEN@host.test/x", "https://host.test/x"),
+        ("https://u:p@host.test/x", "https://host.test/x"),
+        ("webdav://h/d?token=a&x=1", "webdav://h/d?x=1"),
+        ("webdav://h/d?token=a&sig=b&x=1&password=c", "webdav://h/d?x=1"),
+        ("webdav://h/a&b?token=a", "webdav://h/a&b"),
+        ("s3://bucket/a:b@c", "s3://bucket/a:b@c"),
+        ("file:///a:b@c", "file:///a:b@c"),
+    ],
+)
+def test_an_address_for_others_has_no_trace_of_the_secrets(address: str, stripped: str) -> None:
+    assert without_secrets(address) == stripped
 
 
 @pytest.mark.parametrize(

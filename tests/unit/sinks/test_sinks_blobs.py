@@ -6,6 +6,7 @@ import pytest
 
 from gossamer.errors import BadInput
 from gossamer.sinks.remote import BlobStore, read_blob
+from tests.servers.ftp import ftp_server
 
 
 @pytest.mark.parametrize("folder", ["plain", "with a space", "grüße", "100% #1?"])
@@ -34,3 +35,15 @@ async def test_a_blob_that_was_cut_short_cannot_be_read(tmp_path: Path) -> None:
 def _cut_short(folder: Path) -> None:
     [path] = folder.rglob("*.zst")
     path.write_bytes(path.read_bytes()[:-3])
+
+
+async def test_an_address_has_no_password_and_is_read_with_that_of_the_store(tmp_path: Path) -> None:
+    """Addresses stand in messages, which all programs of the bus read."""
+    with ftp_server(tmp_path / "files") as server:
+        place = f"{server}/blobs"
+        [address] = await BlobStore(place).put([b"body"])
+        assert (address.partition("/blobs/")[0], "secret" in address) == (server.replace(":secret", ""), False)
+        assert await read_blob(address, place=place) == b"body"
+        with pytest.raises(BadInput) as refused:
+            await read_blob(address)
+        assert "secret" not in str(refused.value)

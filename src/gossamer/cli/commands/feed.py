@@ -241,7 +241,9 @@ def dump(
         raise BadInput("--no-body and --just-body contradict each other. Omit one of them.")
     reading = _TopicReading(
         topic,
-        _MessageFormat(no_body=no_body, just_body=just_body, decode=decode_base64, pretty=pretty),
+        _MessageFormat(
+            no_body=no_body, just_body=just_body, decode=decode_base64, pretty=pretty, blobs=settings.topics.blobs
+        ),
         from_beginning=from_beginning,
         limit=limit,
         group=consumer,
@@ -267,12 +269,13 @@ def _print_topics(settings: Settings, *, as_json: bool) -> None:
 class _MessageFormat:
     """Turns a message into text, as the options of `gossamer dump` ask."""
 
-    def __init__(self, *, no_body: bool, just_body: bool, decode: bool, pretty: bool) -> None:
-        """Parameters are the options of the command; `decode`: --decode-base64."""
+    def __init__(self, *, no_body: bool, just_body: bool, decode: bool, pretty: bool, blobs: str) -> None:
+        """Parameters are the options of the command; `decode`: --decode-base64. `blobs`: place of the blob store."""
         self._no_body = no_body
         self._just_body = just_body
         self._decode = decode
         self._pretty = pretty
+        self._blobs = blobs
 
     async def text(self, value: bytes) -> str:
         """Return the text of a message. One that is not JSON is returned as it is."""
@@ -292,7 +295,7 @@ class _MessageFormat:
         if self._no_body:
             return {name: value for name, value in message.items() if name != "body"}
         if self._just_body and (address := message.get("body_address")):
-            body = await read_blob(address)
+            body = await read_blob(address, place=self._blobs)
         elif self._decode and message.get("body_encoding") == "base64":
             try:
                 body = base64.b64decode(message.get("body") or "")
