@@ -7,12 +7,18 @@ may be lost. Fields may be added with a default; nothing may be removed while no
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Annotated, Any, Final, NamedTuple, Protocol
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from gossamer.errors import GossamerError
 from gossamer_platform.lifecycle import EnvironmentKind
 from gossamer_platform.outcome import MAX_FAULT, AttemptEnd
+from gossamer_platform.values import Whole
 
+MAX_SLOTS: Final = 10_000
+"""Largest number of jobs that a node may take at a time."""
 _MAX_SPIDERS, _MAX_SPIDER = 20_000, 1000
 """Spiders of a version, and characters of a name."""
 _MAX_WARNINGS: Final = 20
@@ -39,14 +45,23 @@ class UnknownAttempt(GossamerError):
     only_detail = True
 
 
-class AttemptId(NamedTuple):
-    """Identity of an attempt."""
+class AttemptId(Struct, frozen=True):
+    """Identity of an attempt. Its text is the name of folders for its files."""
 
-    job: int
-    number: int
+    job: Whole
+    number: Whole
+
+    def __str__(self) -> str:
+        return f"{self.job}-{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> "AttemptId | None":
+        """Return the attempt with this text. None: there is none."""
+        job, _, number = text.partition("-")
+        return cls(int(job), int(number)) if job.isdigit() and number.isdigit() else None
 
 
-class Artefact(NamedTuple):
+class Artefact(Struct, frozen=True):
     """Code of a version, and the names under which the project knows itself."""
 
     project: str
@@ -63,10 +78,10 @@ class Artefact(NamedTuple):
     """Text of a requirements file that was given at the deployment."""
 
 
-class EnvironmentReport(NamedTuple):
+class EnvironmentReport(Struct, frozen=True):
     """State of a version's isolated environment on a node."""
 
-    version_id: int
+    version_id: Whole
     digest: str
     status: str
     """`building`, `ready` or `failed`."""
@@ -80,7 +95,8 @@ class EnvironmentReport(NamedTuple):
 
     def bounded(self) -> "EnvironmentReport":
         """Return it as it is kept."""
-        return self._replace(
+        return replace(
+            self,
             reason=self.reason[:MAX_FAULT],
             requirements=tuple(line[:MAX_FAULT] for line in self.requirements[:_MAX_REQUIREMENTS]),
             built=self.built[:MAX_FAULT],
@@ -88,7 +104,7 @@ class EnvironmentReport(NamedTuple):
         )
 
 
-class AttemptProgress(NamedTuple):
+class AttemptProgress(Struct, frozen=True):
     """Progress of an attempt that runs."""
 
     id: AttemptId
@@ -96,7 +112,7 @@ class AttemptProgress(NamedTuple):
     """Scrapy's counters."""
 
 
-class ListingResult(NamedTuple):
+class ListingResult(Struct, frozen=True):
     """Outcome of listing the spiders of a version."""
 
     spiders: Sequence[str] = ()
@@ -113,10 +129,10 @@ class ListingResult(NamedTuple):
             fault = f"there are more than {_MAX_SPIDERS} spiders, or the name of one is longer than {_MAX_SPIDER}"
             return ListingResult(fault=fault)
         warnings = [text[:MAX_FAULT] for text in self.warnings[:_MAX_WARNINGS]]
-        return self._replace(fault=self.fault[:_MAX_LOG], warnings=warnings)
+        return replace(self, fault=self.fault[:_MAX_LOG], warnings=warnings)
 
 
-class JobInput(NamedTuple):
+class JobInput(Struct, frozen=True):
     """A file that a job finds on its node. All empty: it has none."""
 
     digest: str = ""
@@ -126,7 +142,7 @@ class JobInput(NamedTuple):
     """`start_urls`: its lines become the spider's start URLs. Otherwise: name of the argument with the file's path."""
 
 
-class JobAssignment(NamedTuple):
+class JobAssignment(Struct, frozen=True):
     """An attempt that the node is to run."""
 
     id: AttemptId
@@ -158,7 +174,7 @@ class JobAssignment(NamedTuple):
     """Folders that the project's user gets, and that are made if they do not exist."""
 
 
-class Listing(NamedTuple):
+class Listing(Struct, frozen=True):
     """A version whose spiders the node is to list."""
 
     version_id: int
@@ -167,7 +183,7 @@ class Listing(NamedTuple):
     """As in JobAssignment."""
 
 
-class StopOrder(NamedTuple):
+class StopOrder(Struct, frozen=True):
     """Order to stop an attempt."""
 
     id: AttemptId
@@ -176,18 +192,18 @@ class StopOrder(NamedTuple):
     """Number of stops that were asked for so far; the node catches up when it missed some."""
 
 
-class NodeTurn(NamedTuple):
+class NodeTurn(Struct, frozen=True):
     """A node that asks what it is to do."""
 
-    free: int
+    free: Annotated[int, Meta(ge=0, le=MAX_SLOTS)]
     """Further jobs that it can run. 0: none."""
     attempts: Sequence[AttemptId] = ()
     """Attempts that it has. One that it was given and that is not among them was lost on the way: it is given again."""
-    listings: Sequence[int] = ()
+    listings: Sequence[Whole] = ()
     """Numbers of the versions whose spiders it lists. As above."""
 
 
-class NodeOrders(NamedTuple):
+class NodeOrders(Struct, frozen=True):
     """Orders for a node."""
 
     jobs: Sequence[JobAssignment] = ()
@@ -203,6 +219,51 @@ class Announcement(NamedTuple):
     slots: int
     labels: Sequence[str] = ()
     """Words for what its machine has or may do. A job may demand one."""
+
+
+class Started(Struct, frozen=True):
+    """Report that the process of an attempt runs."""
+
+    attempt: AttemptId
+    pid: Annotated[int, Meta(gt=0, lt=2**31)]
+
+
+class Returned(Struct, frozen=True):
+    """Report that an attempt was never started and never will be."""
+
+    attempt: AttemptId
+    reason: str = ""
+    """Fault of the node, so that the job waits for a while. Empty: there is none."""
+
+
+class Ended(Struct, frozen=True):
+    """Report of the end of an attempt, whose process tree is gone."""
+
+    attempt: AttemptId
+    end: AttemptEnd
+
+
+class Progress(Struct, frozen=True):
+    """Report of Scrapy's counters of attempts that run."""
+
+    attempts: Sequence[AttemptProgress]
+
+
+class Listed(Struct, frozen=True):
+    """Report of the spiders of a version, or why they could not be listed."""
+
+    version_id: Whole
+    result: ListingResult
+
+
+class Prepared(Struct, frozen=True):
+    """Report of the state of a version's isolated environment on the node."""
+
+    report: EnvironmentReport
+
+
+NodeReport = Started | Returned | Ended | Progress | Listed | Prepared
+"""Report that the manager only confirms. Its path is the name of its class in lower case: a name must not change."""
 
 
 class FileUploads(Protocol):
@@ -241,21 +302,5 @@ class ManagerLink(Protocol):
     async def fetch_input(self, assignment: JobAssignment, target: Path) -> None:
         """Write the input of a job into a new file. Raises OSError, or ManagerUnavailable to be called again."""
 
-    async def started(self, attempt: AttemptId, pid: int) -> None:
-        """Report that the process of an attempt runs."""
-
-    async def returned(self, attempt: AttemptId, reason: str = "") -> None:
-        """Report that an attempt was never started and never will be. `reason`: what is amiss on the node, so that the
-        job waits for a while; empty: nothing is."""
-
-    async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
-        """Report the end of an attempt, whose process tree is gone."""
-
-    async def listed(self, version_id: int, result: ListingResult) -> None:
-        """Report the spiders of a version, or why they could not be listed."""
-
-    async def progress(self, reports: Sequence[AttemptProgress]) -> None:
-        """Report Scrapy's counters of attempts that run."""
-
-    async def prepared(self, report: EnvironmentReport) -> None:
-        """Report the state of a version's isolated environment on this node."""
+    async def report(self, report: NodeReport) -> None:
+        """Report something."""

@@ -6,7 +6,12 @@ change.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from gossamer_platform.values import Real
 
 GOOD_FINISH_REASONS: Final = frozenset(
     {"finished", "closespider_itemcount", "closespider_pagecount", "closespider_timeout"}
@@ -27,19 +32,22 @@ _JUDGED: Final = ("item_scraped_count", "log_count/ERROR", "log_count/CRITICAL",
 """Counters that are kept however many there are, because others depend on them."""
 
 
-class AttemptEnd(NamedTuple):
+_Int32 = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
+
+
+class AttemptEnd(Struct, frozen=True):
     """Traces that an attempt left."""
 
-    exit_code: int | None = None
+    exit_code: _Int32 | None = None
     """Exit code of the job's main process. None: a signal ended it, or it never ran."""
-    signal: int | None = None
+    signal: _Int32 | None = None
     """Number of the signal that ended the main process. None: it exited by itself, or it never ran."""
     finish_reason: str | None = None
     """Reason with which Scrapy closed the spider. None: none was reported."""
     fault: str = ""
     """Reason why there are no traces, or why the attempt was ended: `shim_lost`, `start_failed: …`, `timed_out`,
     `out_of_memory`, `file_limit: …`."""
-    ago_seconds: float = 0.0
+    ago_seconds: Real = 0.0
     """Time since the end. A duration, because the clocks of two machines differ."""
     stopped: bool = False
     """True: a stop of this attempt was asked for before it ended."""
@@ -49,7 +57,7 @@ class AttemptEnd(NamedTuple):
     def bounded(self) -> "AttemptEnd":
         """Return it as it is kept: a job may report anything, of any length."""
         reason = None if self.finish_reason is None else self.finish_reason[:MAX_REASON]
-        return self._replace(finish_reason=reason, fault=self.fault[:MAX_FAULT], stats=bounded_counters(self.stats))
+        return replace(self, finish_reason=reason, fault=self.fault[:MAX_FAULT], stats=bounded_counters(self.stats))
 
 
 class Expectation(NamedTuple):

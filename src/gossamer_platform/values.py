@@ -8,7 +8,14 @@ instead: a report that is refused would be repeated for ever. Pure: no I/O.
 import json
 import math
 import re
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+Whole = Annotated[int, Meta(gt=-(2**53), lt=2**53)]
+"""Whole number in a message. A larger one is not exact everywhere."""
+Real = Annotated[float, Meta(gt=-(2**53), lt=2**53)]
+"""Number in a message, which is finite."""
 
 _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 _ESCAPED: Final = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import shutil
 import socket
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -22,18 +22,15 @@ from gossamer_platform.link import (
     Announcement,
     Artefact,
     AttemptId,
-    AttemptProgress,
-    EnvironmentReport,
     JobAssignment,
-    ListingResult,
     ManagerUnavailable,
     NodeOrders,
+    NodeReport,
     NodeTurn,
 )
 from gossamer_platform.manager.files import FileKind, JobFiles
 from gossamer_platform.manager.groups import write_input
 from gossamer_platform.manager.nodes import NodeKey, NodeOperations, known_attempts
-from gossamer_platform.outcome import AttemptEnd
 from gossamer_platform.state import jobs, projects, retention
 from gossamer_platform.state.nodes import NewNode
 from gossamer_platform.state.retention import KeptKind
@@ -111,23 +108,8 @@ class LocalLink:
     async def fetch_input(self, assignment: JobAssignment, target: Path) -> None:
         await self._call(write_input(self._manager, assignment.id.job, target))
 
-    async def started(self, attempt: AttemptId, pid: int) -> None:
-        await self._call(self._nodes.started(attempt, pid))
-
-    async def returned(self, attempt: AttemptId, reason: str = "") -> None:
-        await self._call(self._nodes.returned(attempt, reason))
-
-    async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
-        await self._call(self._nodes.ended(attempt, end))
-
-    async def listed(self, version_id: int, result: ListingResult) -> None:
-        await self._call(self._nodes.listed(self._key, version_id, result))
-
-    async def progress(self, reports: Sequence[AttemptProgress]) -> None:
-        await self._call(self._nodes.progress(reports))
-
-    async def prepared(self, report: EnvironmentReport) -> None:
-        await self._call(self._nodes.prepared(self._key, report))
+    async def report(self, report: NodeReport) -> None:
+        await self._call(self._nodes.report(self._key, report))
 
     async def _call(self, operation: Awaitable[T]) -> T:
         try:

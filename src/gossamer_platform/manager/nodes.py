@@ -10,8 +10,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
+from msgspec.structs import replace
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -21,14 +23,20 @@ from gossamer_platform.link import (
     AttemptId,
     AttemptProgress,
     BeatOrder,
-    EnvironmentReport,
+    Ended,
     JobAssignment,
     JobInput,
     LinkRefused,
+    Listed,
     Listing,
     ListingResult,
     NodeOrders,
+    NodeReport,
     NodeTurn,
+    Prepared,
+    Progress,
+    Returned,
+    Started,
     StopOrder,
 )
 from gossamer_platform.manager.files import JobPlaces
@@ -40,6 +48,8 @@ from gossamer_platform.state.jobs import Job
 from gossamer_platform.state.nodes import NewNode, Node, WatchedNode, lost_after
 from gossamer_platform.state.projects import Version
 from gossamer_platform.wire import AttemptOrder, Beat, BeatAnswer
+
+T = TypeVar("T")
 
 log = logging.getLogger("gossamer.platform.manager")
 
@@ -137,23 +147,23 @@ class NodeOperations:
         # Looked at first without the lock of a writer: most calls find nothing.
         active, has_work = await self.manager.database.read(look)
         given = await self.manager.database.write(give) if has_work else _Given([], [])
-        assignments = await self._assignments(given.jobs, places)
+        assignments = await self._assignments(node, given.jobs, places)
         stops = [_stop(row) for row in active if row.state == JobState.STOPPING]
         return NodeOrders(assignments, await self._listings(node, given.listings), stops)
 
     async def _assignments(
-        self, given: Sequence[tuple[Job, Version]], places: Callable[[Job], JobPlaces]
+        self, node: NodeKey, given: Sequence[tuple[Job, Version]], places: Callable[[Job], JobPlaces]
     ) -> list[JobAssignment]:
         assignments = []
         for job, version in given:
             try:
                 assignment = await asyncio.to_thread(self._assignment, job, version, places)
                 variables = await self.manager.variables.values(job.project)
-                assignments.append(assignment._replace(variables=variables))
+                assignments.append(replace(assignment, variables=variables))
             except OSError as error:
-                await self.ended(AttemptId(job.id, job.attempt), AttemptEnd(fault=f"start_failed: {error}"))
+                await self._end(node, AttemptId(job.id, job.attempt), AttemptEnd(fault=f"start_failed: {error}"))
             except SecretUnreadable as error:
-                await self.ended(AttemptId(job.id, job.attempt), AttemptEnd(fault=f"secret_unreadable: {error}"))
+                await self._end(node, AttemptId(job.id, job.attempt), AttemptEnd(fault=f"secret_unreadable: {error}"))
         return assignments
 
     async def _listings(self, node: NodeKey, rows: Sequence[Version]) -> list[Listing]:
@@ -163,7 +173,7 @@ class NodeOperations:
                 values = await self.manager.variables.values(row.project)
                 found.append(Listing(row.id, self._artefact(row), values))
             except SecretUnreadable as error:
-                await self.listed(node, row.id, ListingResult(fault=f"secret {error}"))
+                await self._listed(node, row.id, ListingResult(fault=f"secret {error}"))
         return found
 
     def _assignment(self, job: Job, version: Version, places: Callable[[Job], JobPlaces]) -> JobAssignment:
@@ -199,73 +209,59 @@ class NodeOperations:
             version.requirements,
         )
 
-    async def started(self, attempt: AttemptId, pid: int) -> None:
-        """Record that the process of an attempt runs."""
-        await self.manager.database.write(lambda connection: jobs.record_start(connection, *attempt, pid=pid))
+    async def report(self, node: NodeKey, report: NodeReport) -> None:
+        """Carry out a report. One of an attempt that the node does not have, and had not last, has no effect."""
+        match report:
+            case Started(attempt, pid):
+                await self._record(node, attempt, partial(jobs.record_start, pid=pid))
+            case Returned(attempt, reason):
+                await self._record(node, attempt, partial(jobs.record_return, reason=reason[:MAX_FAULT]))
+                self.manager.wake_nodes()
+            case Ended(attempt, end):
+                await self._end(node, attempt, end.bounded())
+            case Progress(attempts):
+                await self.manager.database.write(partial(_record_progress, node=node, attempts=attempts))
+            case Listed(version_id, result):
+                await self._listed(node, version_id, result.bounded())
+            case Prepared(built):
+                record = partial(environments.record_environment, node=node.name, report=built.bounded())
+                await self.manager.database.write(record)
 
-    async def returned(self, attempt: AttemptId, reason: str) -> None:
-        """Put a job back whose process was never started. `reason`: see ManagerLink."""
-        await self.manager.database.write(
-            lambda connection: jobs.record_return(connection, *attempt, reason=reason[:MAX_FAULT])
-        )
-        self.manager.wake_nodes()
+    async def _record(self, node: NodeKey, attempt: AttemptId, record: Callable[[Connection, int, int], T]) -> T | None:
+        """Record something of an attempt, by the numbers of its job and itself. None: it is none of the node's."""
 
-    async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
+        def change(connection: Connection) -> T | None:
+            is_own = attempt.job in jobs.jobs_of_node(connection, node.name, [attempt.job])
+            return record(connection, attempt.job, attempt.number) if is_own else None
+
+        return await self.manager.database.write(change)
+
+    async def _end(self, node: NodeKey, attempt: AttemptId, end: AttemptEnd) -> None:
         """Record the end of an attempt. Nothing happens if it is not the job's last, or its end is known."""
-        end = end.bounded()
 
-        def record(connection: Connection) -> tuple[JobState | None, str]:
-            state = jobs.record_end(connection, *attempt, end)
-            row = jobs.find_job(connection, attempt.job)
+        def record(connection: Connection, job: int, number: int) -> tuple[JobState | None, str]:
+            state = jobs.record_end(connection, job, number, end)
+            row = jobs.find_job(connection, job)
             return state, failure_of(end) if row is None else failure_of(end, jobs.expectation_of(row))
 
-        state, failure = await self.manager.database.write(record)
+        state, failure = await self._record(node, attempt, record) or (None, "")
         if state is not None:
             log.info("job %d ended: %s %s", attempt.job, state, failure)
 
-    async def progress(self, reports: Sequence[AttemptProgress]) -> None:
-        """Keep Scrapy's counters of attempts that run."""
-
-        def record(connection: Connection) -> None:
-            for report in reports:
-                jobs.record_stats(connection, *report.id, bounded_counters(report.stats))
-
-        await self.manager.database.write(record)
-
-    async def listed(self, node: NodeKey, version_id: int, result: ListingResult) -> None:
+    async def _listed(self, node: NodeKey, version_id: int, result: ListingResult) -> None:
         """Record the spiders of a version, or why they could not be listed."""
-        mine, result = node.incarnation, result.bounded()
-
-        def postpone(connection: Connection) -> float | None:
-            return projects.postpone_listing(connection, version_id, incarnation=mine, reason=result.fault)
-
-        def record(connection: Connection) -> Version | None:
-            return projects.record_listing(
-                connection,
-                version_id,
-                incarnation=mine,
-                spiders=result.spiders,
-                fault=result.fault,
-                warnings=result.warnings,
-            )
-
-        if result.fault and result.of_node:
+        mine, fault = node.incarnation, result.fault
+        if fault and result.of_node:
+            postpone = partial(projects.postpone_listing, version_id=version_id, incarnation=mine, reason=fault)
             pause = await self.manager.database.write(postpone)
             if pause is not None:
                 asyncio.get_running_loop().call_later(pause, self.manager.wake_nodes)
-            self.manager.wake_clients()
-            return
-        row = await self.manager.database.write(record)
-        if row is not None and not result.fault:
-            await asyncio.to_thread(self.manager.artefacts.publish, row.digest, row.file)
+        else:
+            record = partial(projects.record_listing, spiders=result.spiders, fault=fault, warnings=result.warnings)
+            row = await self.manager.database.write(partial(record, version_id=version_id, incarnation=mine))
+            if row is not None and not fault:
+                await asyncio.to_thread(self.manager.artefacts.publish, row.digest, row.file)
         self.manager.wake_clients()
-
-    async def prepared(self, node: NodeKey, report: EnvironmentReport) -> None:
-        """Record the state of a version's isolated environment on a node."""
-        report = report.bounded()
-        await self.manager.database.write(
-            lambda connection: environments.record_environment(connection, node.name, report)
-        )
 
     # --- lost nodes ---------------------------------------------------------------------------------------------------
 
@@ -313,6 +309,13 @@ class SilenceWatch:
             found[row.name] = (row.beats, since if beats == row.beats else now)
         self._seen = found
         return [(row.name, row.beats) for row in rows if now - found[row.name][1] >= lost_after(row.limit_seconds)]
+
+
+def _record_progress(connection: Connection, node: NodeKey, attempts: Sequence[AttemptProgress]) -> None:
+    own = jobs.jobs_of_node(connection, node.name, [each.id.job for each in attempts])
+    for each in attempts:
+        if each.id.job in own:
+            jobs.record_stats(connection, each.id.job, each.id.number, bounded_counters(each.stats))
 
 
 def _order(attempt: AttemptId, row: Job | None) -> AttemptOrder:

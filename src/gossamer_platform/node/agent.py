@@ -25,15 +25,21 @@ from gossamer_platform.link import (
     Announcement,
     AttemptId,
     AttemptProgress,
+    Ended,
     EnvironmentReport,
     FileUploads,
     JobAssignment,
     LinkRefused,
+    Listed,
     Listing,
     ListingResult,
     ManagerLink,
     ManagerUnavailable,
     NodeTurn,
+    Prepared,
+    Progress,
+    Returned,
+    Started,
     StopOrder,
 )
 from gossamer_platform.node.attempt import AttemptState, Command, JobAttempt, readable
@@ -263,7 +269,7 @@ class NodeAgent:
 
     async def _give_back(self, number: AttemptId, attempt: JobAttempt, reason: str) -> None:
         """Return a job that was never started."""
-        await _insist(self._link.returned, number, reason)
+        await _insist(self._link.report, Returned(number, reason))
         await self._forget(number, attempt)
 
     async def _forget(self, number: AttemptId, attempt: JobAttempt) -> None:
@@ -294,7 +300,7 @@ class NodeAgent:
         ]
         if changed := [each for each in changed if each.stats]:
             for begin in range(0, len(changed), _PROGRESS_AT_ONCE):  # each may have 100 KB
-                await self._link.progress(changed[begin : begin + _PROGRESS_AT_ONCE])
+                await self._link.report(Progress(changed[begin : begin + _PROGRESS_AT_ONCE]))
         self._progress = dict(found)
 
     # --- following ----------------------------------------------------------------------------------------------------
@@ -312,7 +318,7 @@ class NodeAgent:
         while True:
             try:
                 if (pid := attempt.pid()) is not None:
-                    await _insist(self._link.started, number, pid)
+                    await _insist(self._link.report, Started(number, pid))
                 await attempt.wait()
                 end = await asyncio.to_thread(attempt.end)
                 break
@@ -331,7 +337,7 @@ class NodeAgent:
             log.warning("no shim can be started in advance: %s", error)
 
     async def _report_end(self, number: AttemptId, attempt: JobAttempt, end: AttemptEnd) -> None:
-        await _insist(self._link.ended, number, end)
+        await _insist(self._link.report, Ended(number, end))
         await self._forget(number, attempt)
 
     async def _list(self, listing: Listing) -> None:
@@ -347,7 +353,7 @@ class NodeAgent:
         except Exception as error:  # otherwise the deployment would wait for ever
             log.exception("the spiders of version %d cannot be listed", listing.version_id)
             result = ListingResult(fault=f"the node cannot list the spiders: {type(error).__name__}: {error}")
-        await _insist(self._link.listed, listing.version_id, result)
+        await _insist(self._link.report, Listed(listing.version_id, result))
         self._listing.discard(listing.version_id)
         await self._keep_spare()
         await asyncio.to_thread(attempt.remove)
@@ -411,20 +417,20 @@ class NodeAgent:
             attempt = JobAttempt(self._folder / name)
             if name.startswith("."):  # half made, or half removed
                 await asyncio.to_thread(shutil.rmtree, attempt.folder, True)
-            elif (number := _number(name)) is None or number not in known:
+            elif (number := AttemptId.parse(name)) is None or number not in known:
                 await asyncio.to_thread(self._kill, attempt)
             else:
                 await self._adopt(number, attempt)
         for number, was_started in known.items():
-            if f"{number.job}-{number.number}" not in folders:
+            if str(number) not in folders:
                 if was_started:
-                    await _insist(self._link.ended, number, AttemptEnd(fault="attempt_lost"))
+                    await _insist(self._link.report, Ended(number, AttemptEnd(fault="attempt_lost")))
                 else:
-                    await _insist(self._link.returned, number)
+                    await _insist(self._link.report, Returned(number))
 
     async def _adopt(self, number: AttemptId, attempt: JobAttempt) -> None:
         if attempt.state() is AttemptState.UNCLAIMED and await asyncio.to_thread(attempt.revoke):
-            await _insist(self._link.returned, number)
+            await _insist(self._link.report, Returned(number))
             await asyncio.to_thread(attempt.remove)
             return
         log.info("attempt %d of job %d was found again: %s", number.number, number.job, attempt.state().name)
@@ -465,10 +471,10 @@ class NodeAgent:
         self._code.forget(wanted, used)
 
     async def _report_environment(self, report: EnvironmentReport) -> None:
-        await _insist(self._link.prepared, report)
+        await _insist(self._link.report, Prepared(report))
 
     def _attempt(self, number: AttemptId) -> JobAttempt:
-        return JobAttempt(self._folder / f"{number.job}-{number.number}")
+        return JobAttempt(self._folder / str(number))
 
 
 async def _insist(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
@@ -486,8 +492,3 @@ async def _insist(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
 def _launch(attempt: JobAttempt, command: Command) -> int:
     attempt.prepare(command)
     return attempt.start()
-
-
-def _number(name: str) -> AttemptId | None:
-    job, _, number = name.partition("-")
-    return AttemptId(int(job), int(number)) if job.isdigit() and number.isdigit() else None

@@ -7,7 +7,6 @@ and headers (see `wire.py`); and that a call is answered with ManagerUnavailable
 import asyncio
 import contextlib
 import hashlib
-import json
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import httpx
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gossamer.net.credentials import hide_secrets
 from gossamer_platform import wire
@@ -22,21 +23,18 @@ from gossamer_platform.link import (
     Announcement,
     Artefact,
     AttemptId,
-    AttemptProgress,
     BeatOrder,
-    EnvironmentReport,
     JobAssignment,
     LinkRefused,
-    ListingResult,
     ManagerUnavailable,
     NodeOrders,
+    NodeReport,
     NodeTurn,
     UnknownAttempt,
 )
 from gossamer_platform.node.agent import NodeAgent
 from gossamer_platform.node.heartbeat import NodeHeartbeats
 from gossamer_platform.node.shim import now
-from gossamer_platform.outcome import AttemptEnd
 
 T = TypeVar("T")
 
@@ -138,17 +136,17 @@ class HttpLink:
 
     async def turn(self, asked: NodeTurn) -> NodeOrders:
         orders = await self._call("turn", asked, NodeOrders)
-        return orders._replace(jobs=[self._placed(assignment) for assignment in orders.jobs])
+        return replace(orders, jobs=[self._placed(assignment) for assignment in orders.jobs])
 
     def _placed(self, assignment: JobAssignment) -> JobAssignment:
         """Give an assignment files of its own on this machine."""
-        folder = self._folder / f"{assignment.id.job}-{assignment.id.number}"
+        folder = self._folder / str(assignment.id)
         folder.mkdir(parents=True, exist_ok=True)
         output = str(folder / "log")
         # What the process prints goes to the same file, so neither may cut off what the other has written.
         settings = {**assignment.settings, "LOG_FILE": output, "LOG_FILE_APPEND": "True"}
-        placed = assignment._replace(output=output, items=str(folder / "items.jl"), settings=settings)
-        return placed._replace(enters=[str(folder)], owns=[])
+        items = str(folder / "items.jl")
+        return replace(assignment, output=output, items=items, settings=settings, enters=[str(folder)], owns=[])
 
     def fetch(self, artefact: Artefact, target: Path) -> None:
         self._receive(f"artefacts/{artefact.digest}", artefact.digest, target)
@@ -197,23 +195,8 @@ class HttpLink:
             raise UnknownAttempt(f"{_shown(response)}: {response.text[:200]}")
         return _answer(response, wire.ReceivedEnd).end
 
-    async def started(self, attempt: AttemptId, pid: int) -> None:
-        await self._call("started", wire.Started(attempt, pid), wire.Done)
-
-    async def returned(self, attempt: AttemptId, reason: str = "") -> None:
-        await self._call("returned", wire.Returned(attempt, reason), wire.Done)
-
-    async def ended(self, attempt: AttemptId, end: AttemptEnd) -> None:
-        await self._call("ended", wire.Ended(attempt, end), wire.Done)
-
-    async def listed(self, version_id: int, result: ListingResult) -> None:
-        await self._call("listed", wire.Listed(version_id, result), wire.Done)
-
-    async def progress(self, reports: Sequence[AttemptProgress]) -> None:
-        await self._call("progress", wire.Progress(reports), wire.Done)
-
-    async def prepared(self, report: EnvironmentReport) -> None:
-        await self._call("prepared", wire.Prepared(report), wire.Done)
+    async def report(self, report: NodeReport) -> None:
+        await self._call(type(report).__name__.lower(), report, wire.Done)
 
     async def watch(self, stopping: asyncio.Event) -> None:
         """Wake the agent when there may be work, until `stopping` is set. Raises LinkRefused when the manager does not
@@ -253,7 +236,7 @@ class HttpLink:
     # --- heartbeats ---------------------------------------------------------------------------------------------------
 
     def _beat(self, beat: wire.Beat, seconds: float) -> wire.BeatAnswer:
-        manager, content = self._manager, json.dumps(wire.encode(beat))
+        manager, content = self._manager, wire.encode(beat)
         url = self._url("beat", manager)
         try:
             response = self._direct.post(url, content=content, headers=self._headers, timeout=seconds)
@@ -280,9 +263,9 @@ class HttpLink:
     # --- HTTP ---------------------------------------------------------------------------------------------------------
 
     async def _call(
-        self, name: str, message: Any, kind: type[T], *, seconds: float = _CALL_SECONDS, is_first: bool = False
+        self, name: str, message: Struct, kind: type[T], *, seconds: float = _CALL_SECONDS, is_first: bool = False
     ) -> T:
-        manager, content = self._manager, json.dumps(wire.encode(message))
+        manager, content = self._manager, wire.encode(message)
         url = self._url(name, manager)
         try:
             response = await self._calls.post(url, content=content, headers=self._headers, timeout=seconds)
@@ -320,12 +303,12 @@ def _answer(response: httpx.Response, kind: type[T], *, is_first: bool = False) 
     if response.status_code >= 500 or (response.status_code in (401, 403, 429) and not is_first):
         raise ManagerUnavailable(f"{_shown(response)}: status {response.status_code}, {response.text[:200]}")
     try:
-        content = response.json()
+        if response.status_code >= 400:
+            content = response.json()
+            raise LinkRefused(str(content.get("detail") or content.get("message") or response.status_code))
+        return wire.decode(kind, response.content)
     except ValueError:
         raise ManagerUnavailable(f"{_shown(response)} is no manager: it answers {response.text[:100]!r}") from None
-    if response.status_code >= 400:
-        raise LinkRefused(str(content.get("detail") or content.get("message") or response.status_code))
-    return wire.decode(kind, content)
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[Any], None], value: Any) -> None:

@@ -67,7 +67,7 @@ class FileUploader:
             self._start(attempt, files)
 
     def _start(self, attempt: AttemptId, files: dict[str, Path]) -> "_AttemptUpload":
-        upload = _AttemptUpload(attempt, self._folder / _name(attempt), files, self._send, self._memory)
+        upload = _AttemptUpload(attempt, self._folder / str(attempt), files, self._send, self._memory)
         self._uploads[attempt] = upload
         upload.task.add_done_callback(lambda _: self._uploads.pop(attempt, None))
         return upload
@@ -94,7 +94,7 @@ class FileUploader:
         continues."""
         while not stopping.is_set():
             for name in sorted(self._found):
-                attempt = _attempt(name)
+                attempt = AttemptId.parse(name)
                 if attempt is None or attempt in self._uploads:
                     self._found.discard(name)
                 elif not (self._attempts / name).exists():  # the agent has not adopted it, or has removed it
@@ -229,17 +229,8 @@ class _AttemptUpload:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _name(attempt: AttemptId) -> str:
-    return f"{attempt.job}-{attempt.number}"
-
-
 def _names(folder: Path) -> set[str]:
     try:
         return {entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)}
     except FileNotFoundError:
         return set()
-
-
-def _attempt(name: str) -> AttemptId | None:
-    job, _, number = name.partition("-")
-    return AttemptId(int(job), int(number)) if job.isdigit() and number.isdigit() else None

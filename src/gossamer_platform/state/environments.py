@@ -4,6 +4,7 @@ The rows tell people; no decision depends on them, because a node looks at its o
 and a node, which a later report replaces.
 """
 
+from msgspec.structs import asdict
 from sqlalchemy import Connection, delete, insert, literal, select
 
 from gossamer_platform.link import EnvironmentReport
@@ -23,7 +24,7 @@ def record_environment(connection: Connection, node: str, report: EnvironmentRep
     known = select(versions.c.id).where(versions.c.id == report.version_id).with_for_update(key_share=True)
     if connection.scalar(known) is None:
         return
-    columns = {**report._asdict(), "requirements": list(report.requirements)}
+    columns = {**asdict(report), "requirements": list(report.requirements)}
     mine = (environments.c.version_id == report.version_id, environments.c.node == node)
     connection.execute(delete(environments).where(*mine))
     connection.execute(insert(environments).values(**columns, node=node, changed_at=DatabaseNow()))

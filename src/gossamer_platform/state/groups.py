@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, Select, and_, delete, func, insert, select
 
 from gossamer.errors import BadInput
@@ -123,7 +124,7 @@ def with_input(connection: Connection, job: NewJob) -> NewJob:
     found = find_input(connection, job.project, job.input.digest)
     if found is None:
         raise BadInput(f"project '{job.project}' has no input {job.input.digest}; send it to /v1/inputs first")
-    return job._replace(input=job.input._replace(name=found.name))
+    return job._replace(input=replace(job.input, name=found.name))
 
 
 def find_group(connection: Connection, number: int) -> JobGroup | None:

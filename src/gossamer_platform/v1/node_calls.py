@@ -8,17 +8,18 @@ that the database knows gets 409, which tells the node to end.
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, NamedTuple
 
-from fastapi import APIRouter, Depends, Path, Request
-from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
+from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi.responses import FileResponse, StreamingResponse
+from msgspec import Struct
 
 from gossamer.errors import BadInput
 from gossamer_platform import wire
-from gossamer_platform.link import AttemptId, NodeOrders, NodeTurn
+from gossamer_platform.link import NodeOrders, NodeTurn
 from gossamer_platform.manager.files import JobPlaces
 from gossamer_platform.manager.groups import input_content
 from gossamer_platform.manager.nodes import NodeKey, known_attempts
 from gossamer_platform.manager.operations import NotFound
-from gossamer_platform.state import jobs, projects, tokens
+from gossamer_platform.state import projects, tokens
 from gossamer_platform.state.jobs import Job
 from gossamer_platform.state.nodes import NewNode
 from gossamer_platform.state.tokens import TokenScope
@@ -27,11 +28,6 @@ from gossamer_platform.v1.context import Client, NodeClient, RemoteNodes
 from gossamer_platform.v1.reading import in_reader
 
 router = APIRouter(prefix=wire.PREFIX, include_in_schema=False)
-
-_MAX_NAME: Final = 64
-"""Longest name of a node, its process, or its folder. The database's: fixed."""
-_MAX_SLOTS: Final = 10_000
-"""Largest number of jobs that a node may take at a time."""
 
 
 class _Caller(NamedTuple):
@@ -45,8 +41,8 @@ async def _caller(request: Request, client: NodeClient) -> _Caller:
         raise NotFound("this server runs its jobs itself; nodes need `gossamer manager`")
     names = [request.headers.get(name, "") for name in (wire.NODE_HEADER, wire.INCARNATION_HEADER)]
     for name, value in zip((wire.NODE_HEADER, wire.INCARNATION_HEADER), names, strict=True):
-        if not (0 < len(value) <= _MAX_NAME and value.isprintable()):
-            raise BadInput(f"the header {name} needs 1 to {_MAX_NAME} characters")
+        if not (0 < len(value) <= wire.MAX_NAME and value.isprintable()):
+            raise BadInput(f"the header {name} needs 1 to {wire.MAX_NAME} characters")
     await _check_token(client, names[0])
     return _Caller(nodes, NodeKey(*names))
 
@@ -94,23 +90,21 @@ async def get_input(job_id: Annotated[int, Path(ge=1, lt=2**63)], caller: NodeCa
 
 
 @router.post("/{name}")
-async def call(name: str, request: Request, caller: NodeCaller) -> JSONResponse:
-    """Carry out one of the calls in `_CALLS`."""
-    if name not in _CALLS:
+async def call(name: str, request: Request, caller: NodeCaller) -> Response:
+    """Carry out one of the calls in `_CALLS`, or a report."""
+    content = await request.body()
+    answer: Struct = wire.Done()
+    if name in wire.REPORTS:
+        await caller.nodes.operations.report(caller.key, wire.decode(wire.REPORTS[name], content))
+    elif name in _CALLS:
+        kind, carry_out = _CALLS[name]
+        answer = await carry_out(caller, wire.decode(kind, content))
+    else:
         raise NotFound(f"there is no call {name}")
-    kind, carry_out = _CALLS[name]
-    try:
-        content = await request.json()
-    except ValueError:
-        raise BadInput("the body is not JSON") from None
-    return JSONResponse(wire.encode(await carry_out(caller, wire.decode(kind, content))))
+    return Response(wire.encode(answer), media_type="application/json")
 
 
 async def _register(caller: _Caller, message: wire.Registration) -> wire.Registered:
-    if not 0 < message.slots <= _MAX_SLOTS:
-        raise BadInput(f"slots: {message.slots} is not from 1 to {_MAX_SLOTS}")
-    if not 0 < len(message.folder) <= _MAX_NAME:
-        raise BadInput("folder: has the wrong length")
     node = NewNode(
         caller.key.name,
         message.folder,
@@ -135,8 +129,6 @@ async def _leave(caller: _Caller, message: wire.Leave) -> wire.Done:
 
 
 async def _turn(caller: _Caller, message: NodeTurn) -> NodeOrders:
-    if not 0 <= message.free <= _MAX_SLOTS:
-        raise BadInput(f"turn: free is not from 0 to {_MAX_SLOTS}")
     return await caller.nodes.operations.turn(caller.key, message, places=_no_places)
 
 
@@ -145,67 +137,16 @@ def _no_places(job: Job) -> JobPlaces:
     return JobPlaces(output="", items="", arguments={"_job": job.name}, settings={})
 
 
-async def _started(caller: _Caller, message: wire.Started) -> wire.Done:
-    if not 0 < message.pid < 2**31:
-        raise BadInput(f"started: {message.pid} is no pid")
-    if await _own(caller, message.attempt):
-        await caller.nodes.operations.started(message.attempt, message.pid)
-    return wire.Done()
-
-
-async def _returned(caller: _Caller, message: wire.Returned) -> wire.Done:
-    if await _own(caller, message.attempt):
-        await caller.nodes.operations.returned(message.attempt, message.reason)
-    return wire.Done()
-
-
-async def _ended(caller: _Caller, message: wire.Ended) -> wire.Done:
-    if any(abs(number or 0) >= 2**31 for number in (message.end.exit_code, message.end.signal)):
-        raise BadInput("ended: exit_code or signal is no such number")
-    if await _own(caller, message.attempt):
-        await caller.nodes.operations.ended(message.attempt, message.end)
-    return wire.Done()
-
-
-async def _progress(caller: _Caller, message: wire.Progress) -> wire.Done:
-    own = await _own(caller, *(report.id for report in message.attempts))
-    await caller.nodes.operations.progress([report for report in message.attempts if report.id in own])
-    return wire.Done()
-
-
-async def _own(caller: _Caller, *attempts: AttemptId) -> set[AttemptId]:
-    """Return those of the attempts that the node has, or had last. What it says of others has no effect."""
-    manager = caller.nodes.operations.manager
-    mine = await manager.read(lambda c: jobs.jobs_of_node(c, caller.key.name, [attempt.job for attempt in attempts]))
-    return {attempt for attempt in attempts if attempt.job in mine}
-
-
-async def _listed(caller: _Caller, message: wire.Listed) -> wire.Done:
-    await caller.nodes.operations.listed(caller.key, message.version_id, message.result)
-    return wire.Done()
-
-
-async def _prepared(caller: _Caller, message: wire.Prepared) -> wire.Done:
-    await caller.nodes.operations.prepared(caller.key, message.report)
-    return wire.Done()
-
-
 async def _wait(caller: _Caller, message: wire.Wait) -> wire.Woken:
     seconds = max(0.0, min(message.seconds, wire.LONGEST_WAIT_SECONDS))
     return await caller.nodes.wake_ups.wait(message.cursor, seconds)
 
 
-_CALLS: Final[dict[str, tuple[type[Any], Callable[[_Caller, Any], Awaitable[Any]]]]] = {
+_CALLS: Final[dict[str, tuple[type[Any], Callable[[_Caller, Any], Awaitable[Struct]]]]] = {
     "register": (wire.Registration, _register),
     "beat": (wire.Beat, _beat),
     "leave": (wire.Leave, _leave),
     "turn": (NodeTurn, _turn),
-    "started": (wire.Started, _started),
-    "returned": (wire.Returned, _returned),
-    "ended": (wire.Ended, _ended),
-    "progress": (wire.Progress, _progress),
-    "listed": (wire.Listed, _listed),
-    "prepared": (wire.Prepared, _prepared),
     "wait": (wire.Wait, _wait),
 }
-"""Calls with their messages. A name is fixed; calls may be added."""
+"""Calls with an answer, and their messages. A name is fixed; calls may be added."""

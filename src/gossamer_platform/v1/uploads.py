@@ -10,8 +10,7 @@ while few others are.
 import asyncio
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query, Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.exceptions import HTTPException
 
 from gossamer_platform import wire
@@ -40,7 +39,7 @@ async def put_part(
     caller: NodeCaller,
     offset: Annotated[int, Query(ge=0, lt=2**62)],
     lost: bool = False,
-) -> JSONResponse:
+) -> Response:
     """Keep bytes of a file from an offset on. `lost`: what is missing before them does not exist any more."""
     key = FileKey(job, attempt, kind)
     async with _PARTS:
@@ -50,4 +49,4 @@ async def put_part(
         except TimeoutError:
             raise HTTPException(408, f"the body took longer than {_BODY_SECONDS:g} seconds") from None
         end = await in_receiver(caller.nodes.files.append, caller.key.name, key, offset, content, lost=lost)
-    return JSONResponse(wire.encode(wire.ReceivedEnd(end)))
+    return Response(wire.encode(wire.ReceivedEnd(end)), media_type="application/json")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gossamer_platform.lifecycle import ENDED
-from gossamer_platform.link import AttemptId, ListingResult, NodeOrders, NodeTurn
+from gossamer_platform.link import AttemptId, Ended, Listed, ListingResult, NodeOrders, NodeTurn, Returned, Started
 from gossamer_platform.manager.artefacts import ArtefactStore
 from gossamer_platform.manager.files import JobPlaces
 from gossamer_platform.manager.nodes import NodeKey, NodeOperations, known_attempts
@@ -48,7 +48,7 @@ class _Node:
         known = known_attempts(await self._operations.register(new))
         for attempt in known:
             if attempt not in self.has:
-                await self._operations.returned(attempt, "")
+                await self._operations.report(self.key, Returned(attempt))
         self.has = {attempt: known[attempt] for attempt in self.has if attempt in known}
 
     def _asked(self) -> NodeTurn:
@@ -87,25 +87,26 @@ class _Node:
         """Start, give back or end one attempt, and report it once or twice."""
         if not self.has:
             return
-        attempt = chance.choice(sorted(self.has))
+        attempt = chance.choice(sorted(self.has, key=str))
         times = chance.choice((1, 2))
         if not self.has[attempt] and chance.random() < 0.2:
             for _ in range(times):
-                await self._operations.returned(attempt, "")
+                await self._operations.report(self.key, Returned(attempt))
             del self.has[attempt]
         elif not self.has[attempt]:
             for _ in range(times):
-                await self._operations.started(attempt, 7)
+                await self._operations.report(self.key, Started(attempt, 7))
             self.has[attempt] = True
         else:
             for _ in range(times):
-                await self._operations.ended(attempt, AttemptEnd(exit_code=0, finish_reason="finished"))
+                end = AttemptEnd(exit_code=0, finish_reason="finished")
+                await self._operations.report(self.key, Ended(attempt, end))
             del self.has[attempt]
 
     async def finish_a_listing(self) -> None:
         if self.lists:
             version = min(self.lists)
-            await self._operations.listed(self.key, version, ListingResult(spiders=["a"]))
+            await self._operations.report(self.key, Listed(version, ListingResult(spiders=["a"])))
             self.lists.discard(version)
 
 

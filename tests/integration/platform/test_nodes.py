@@ -251,10 +251,10 @@ def test_every_call_of_a_node_may_be_repeated(manager: RunningManager, judge: Pa
 @pytest.mark.parametrize(
     ("name", "fields", "said"),
     [
-        ("turn", {}, "NodeTurn has no free"),
-        ("turn", {"free": "many"}, "NodeTurn.free: 'many' has the wrong type"),
-        ("turn", {"free": -1}, "free is not from 0"),
-        ("ended", {"attempt": {"job": 1, "number": 1}, "end": 7}, "Ended.end: '7' has the wrong type"),
+        ("turn", {}, "NodeTurn: Object missing required field `free`"),
+        ("turn", {"free": "many"}, "NodeTurn.free: Expected `int`, got `str`"),
+        ("turn", {"free": -1}, "NodeTurn.free: Expected `int` >= 0"),
+        ("ended", {"attempt": {"job": 1, "number": 1}, "end": 7}, "Ended.end: Expected `object`, got `int`"),
         ("fly", {}, "there is no call fly"),
     ],
 )

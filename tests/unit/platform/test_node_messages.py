@@ -1,0 +1,77 @@
+"""Messages between node and manager: their form on the wire, and what is refused."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.errors import BadInput
+from gossamer_platform import wire
+from gossamer_platform.link import (
+    Artefact,
+    AttemptId,
+    AttemptProgress,
+    Ended,
+    JobAssignment,
+    NodeOrders,
+    NodeTurn,
+    Progress,
+    Started,
+)
+from gossamer_platform.outcome import AttemptEnd
+
+
+def test_a_message_is_an_object_with_all_its_fields() -> None:
+    orders = NodeOrders(
+        [JobAssignment(AttemptId(7, 1), "a", Artefact("p", "1", "d", Path("/eggs/1.egg"), ""), {"x": "1"}, {}, "", "")]
+    )
+    sent = wire.encode(orders)
+    job = json.loads(sent)["jobs"][0]
+    assert job["id"] == {"job": 7, "number": 1}
+    assert job["artefact"]["path"] == "/eggs/1.egg"
+    assert job["artefact"]["environment"] == "shared"
+    assert job["input"] == {"digest": "", "name": "", "use": ""}
+    assert wire.encode(wire.decode(NodeOrders, sent)) == sent
+
+
+def test_reports_keep_their_paths() -> None:
+    assert list(wire.REPORTS) == ["started", "returned", "ended", "progress", "listed", "prepared"]
+
+
+def test_a_reader_ignores_unknown_fields_and_gives_absent_ones_their_defaults() -> None:
+    message = b'{"attempt": {"job": 7, "number": 1, "shard": 3}, "end": {}, "mood": "good"}'
+    assert wire.decode(Ended, message) == Ended(AttemptId(7, 1), AttemptEnd())
+
+
+def test_counters_of_any_value_arrive_as_they_are() -> None:
+    stats = {"half": "\ud800", "huge": 2**80, "infinite": math.inf, "none": None, "list": [1.5]}
+    sent = wire.encode(Progress([AttemptProgress(AttemptId(7, 1), stats)]))
+    assert wire.decode(Progress, sent).attempts[0].stats == stats
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "said"),
+    [
+        (NodeTurn, {"free": True}, "NodeTurn.free: Expected `int`, got `bool`"),
+        (NodeTurn, {"free": 10_001}, "NodeTurn.free: Expected `int` <= 10000"),
+        (NodeTurn, {"free": 1, "attempts": [{"job": 2**53, "number": 1}]}, r"NodeTurn.attempts\[0\].job: Expected"),
+        (NodeTurn, [], "NodeTurn: Expected `object`, got `array`"),
+        (Started, {"attempt": {"job": 1, "number": 1}, "pid": 0}, "Started.pid: Expected `int` >= 1"),
+        (Ended, {"attempt": {"job": 1, "number": 1}, "end": {"exit_code": 2**31}}, "Ended.end.exit_code: Expected"),
+        (Ended, {"attempt": {"job": 1, "number": 1}, "end": {"ago_seconds": math.nan}}, "Ended.end.ago_seconds: Expec"),
+        (wire.Wait, {"cursor": "", "seconds": math.inf}, "Wait.seconds: Expected `float`"),
+        (wire.Registration, {"folder": "", "slots": 1}, "Registration.folder: Expected `str` of length >= 1"),
+        (wire.BeatAnswer, {"orders": [{"id": {"job": 1, "number": 1}, "order": "x"}], "limit_seconds": 1}, "Invalid"),
+    ],
+)  # fmt: skip
+def test_a_wrong_message_is_refused_with_its_place(kind: type[Any], message: Any, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        wire.decode(kind, json.dumps(message).encode())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_refused(content: bytes) -> None:
+    with pytest.raises(BadInput, match="the body is not JSON"):
+        wire.decode(NodeTurn, content)
