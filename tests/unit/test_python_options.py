@@ -10,7 +10,8 @@ import pytest
 import gossamer
 from gossamer.cli.commands.crawl import crawl
 from gossamer.cli.commands.fetch import fetch
-from gossamer.crawling.options import CrawlOptions, RequestOptions, in_python_words
+from gossamer.crawling.options import in_python_words
+from gossamer.crawling.typed_options import CrawlOptions, RequestOptions
 
 ONLY_FOR_A_TERMINAL = {"json", "quiet", "verbose", "items", "pages"}
 ONLY_FOR_PROGRAMS = {"failures"}

@@ -14,6 +14,7 @@ from gossamer.settings.rows import rows
 from gossamer.telemetry.metrics import ALL_METRICS
 from gossamer_platform.v1 import app as platform_api
 from tools.reference.messages import messages_page
+from tools.reference.options import request_schema, typed_options
 from tools.reference.schemas import duckdb_table, pandas_columns, spark_columns, with_table
 from tools.reference.scrapy_project import scrapy_page
 
@@ -24,7 +25,8 @@ MADE = "<!-- Made by `python -m tools.reference`; do not edit. -->"
 def all_pages() -> dict[str, str]:
     """Return the text of each file that is made, by its path from docs/reference.
 
-    Only the table of columns of `analyse.md` is made; a person writes the rest.
+    Only the table of columns of `analyse.md`, and the ranges of options in `crawl.json`, are made; a person writes the
+    rest.
     """
     return {
         "cli.md": cli_page(),
@@ -36,6 +38,8 @@ def all_pages() -> dict[str, str]:
         "schemas/records.duckdb.sql": duckdb_table(),
         "schemas/records.pandas.json": pandas_columns(),
         "../howto/analyse.md": with_table(_ANALYSE.read_text()),
+        "../../src/gossamer/crawling/typed_options.py": typed_options(),
+        "../../src/gossamer/model/messages/schemas/crawl.json": request_schema(),
         "openapi.json": _description(routes()),
         "platform-openapi.json": _description(platform_api.routes()),
     }

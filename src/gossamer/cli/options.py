@@ -1,40 +1,30 @@
 """The options that several commands share: their flags, their panels in `--help`, and the settings that they set.
 
-An option's help text is the description of its setting, with its default. To add an option, add it to `OPTIONS` and to
-the `takes(...)` of each command that has it. Fixed: flags, which users' scripts hold.
+They come from the settings, each of which has its option beside it; an option's help text is the description of its
+setting, with its default. Fixed: flags, which users' scripts hold.
 """
 
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
 
 import msgspec
 
+from gossamer import settings
 from gossamer.crawling.options import with_places
 from gossamer.errors import BadInput
 from gossamer.model.record import Destination
-from gossamer.net.resolve import parse_override
-from gossamer.settings import Settings, load
+from gossamer.settings import SERVICE_LOG_LEVEL as SERVICE_LOG_LEVEL
+from gossamer.settings import Settings
+from gossamer.settings.options import DISPLAY, OUTPUT, PANELS, WHERE, SettingOption
+from gossamer.settings.options import WHAT as WHAT
 from gossamer.settings.rows import row_of
 from gossamer.telemetry import logs
-from gossamer.wiring.plan import MOST_NESTED, check_attrs, check_csv_guard
-
-# Titles of the panels in `--help`, each a group of options.
-WHAT = "What to crawl"
-HOW_FAST = "How fast"
-EXTRACT = "What to take from the pages"
-OUTPUT = "Output"
-REQUESTS = "Requests"
-WHERE = "Where it runs"
-DISPLAY = "Display"
-
-SERVICE_LOG_LEVEL = "info"
-"""Log level of `gossamer up` and `gossamer serve` if `log_level` is not set. Other commands log errors only, because
-their terminal shows their output."""
+from gossamer.wiring.plan import check_csv_guard
 
 
 class ParserCall(msgspec.Struct, frozen=True):
@@ -61,78 +51,49 @@ def argument(**described: Any) -> ParserCall:
     return ParserCall("Argument", (), described)
 
 
-class SettingOption(msgspec.Struct, frozen=True):
-    """A command-line option that sets a setting."""
+class CommandOption(msgspec.Struct, frozen=True):
+    """An option of the command line that sets a setting."""
 
     setting: str
-    """Dotted name of the setting, as in `settings`."""
+    """Dotted name of the setting."""
+    written: SettingOption
+    name: str
+    """Name of the command's parameter."""
     flags: tuple[str, ...]
-    type: Any
-    """Type to which Typer converts the typed text."""
-    panel: str
-    metavar: str | None = None
-    """Name of the value in the help. None: a flag without a value."""
-    parse: Callable[[Any], Any] | None = None
-    """Converts the typed value into that of the setting. None: the setting gets the typed value."""
-    default: str | None = None
-    """Default that the help text names if it is not that of the setting. Only text: the command must set it."""
-    help: str | None = None
-    """Help text. None: the description and the default of the setting."""
+    kind: Any
+    """Type of what is typed: bool, str or list[str]. The check of the settings converts it; its messages say what may
+    be written."""
 
-    def parameter(self, name: str) -> inspect.Parameter:
-        """Return the option as a parameter of a command."""
+    def parameter(self, help_text: str | None = None) -> inspect.Parameter:
+        """Return the option as a parameter of a command. `help_text`: the command's own."""
         row = row_of(self.setting)
-        default = row.default if self.default is None else self.default
-        help_text = self.help or (f"{row.description}. Default: {default}." if default else f"{row.description}.")
-        if get_origin(self.type) is list and "repeated" not in help_text:
-            help_text += " May be repeated."
-        described = {"show_default": False, "rich_help_panel": self.panel, "metavar": self.metavar}
-        call = option(*self.flags, help=help_text, **described)
-        # Numbers are converted by the check of the settings, whose messages say which ones are allowed.
-        kind = str if self.type in (int, float) else self.type
+        default = self.written.default or row.default
+        text = help_text or self.written.help
+        text = text or (f"{row.description}. Default: {default}." if default else f"{row.description}.")
+        if self.kind == list[str] and "repeated" not in text:
+            text += " May be repeated."
+        described = {"show_default": False, "rich_help_panel": self.written.panel, "metavar": self.written.metavar}
         # None is the default of every option, so that one that was not given leaves the setting to other sources.
-        return _keyword(name, call, None, kind | None)
-
-    def value(self, typed: Any) -> Any:
-        """Convert the typed value into the value of the setting. None: the option was not given."""
-        if typed is None or typed == []:
-            return None
-        return self.parse(typed) if self.parse else typed
+        return _keyword(self.name, option(*self.flags, help=text, **described), None, self.kind | None)
 
 
-def headers(typed: Iterable[str]) -> dict[str, str]:
-    """Parse the values of --header. Raises BadInput."""
-    found: dict[str, str] = {}
-    for text in typed:
-        name, colon, value = text.partition(":")
-        if not colon or not name.strip():
-            raise BadInput(f"--header: cannot read {text!r}. Write NAME:VALUE.")
-        found[name.strip()] = value.strip()
-    return found
+def _command_options() -> Iterator[CommandOption]:
+    """Yield the options of all settings, in the order of the help."""
+    for name, (setting, field, written) in sorted(
+        settings.OPTIONS.items(), key=lambda one: PANELS.index(one[1][2].panel)
+    ):
+        flags = written.flags or (f"--{name.replace('_', '-')}",)
+        repeats = field.has_texts if written.many is None else written.many
+        kind = bool if written.metavar is None else list[str] if repeats else str
+        yield CommandOption(setting, written, name, flags, kind)
 
 
-def overrides(typed: Iterable[str]) -> dict[str, str]:
-    """Parse the values of --resolve. Raises BadInput."""
-    try:
-        return dict(map(parse_override, typed))
-    except BadInput as error:
-        raise BadInput(f"--resolve: {error}") from None
-
-
-def attrs(typed: str) -> dict[str, Any]:
-    """Parse the JSON object of --attrs. Raises BadInput."""
-    import json  # imported late: few commands need it
-
-    try:
-        value = json.loads(typed)
-    except RecursionError:
-        raise BadInput(f"--attrs: nested more than {MOST_NESTED} levels deep. Make the object flatter.") from None
-    except ValueError as error:
-        raise BadInput(f'--attrs: cannot read JSON: {error}. Write an object like {{"name": "value"}}.') from None
-    if not isinstance(value, dict):
-        raise BadInput(f'--attrs: {typed!r:.80} is not a JSON object. Write one like {{"name": "value"}}.')
-    check_attrs(value)
-    return value
+OPTIONS = {one.name: one for one in _command_options()}
+"""Options by their names, in the order of the help."""
+REQUEST_OPTIONS = tuple(name for name, one in OPTIONS.items() if one.written.of == "requests")
+"""Options of what fetches pages, be it a single one."""
+CRAWL_OPTIONS = tuple(name for name, one in OPTIONS.items() if one.written.of != "others")
+"""Options of a crawl."""
 
 
 _RECORDS_FLAGS = {"--items": "items", "--pages": "pages"}
@@ -181,104 +142,6 @@ def destinations(typed: Iterable[str]) -> tuple[Destination, ...]:
     return tuple(found)
 
 
-OPTIONS = {
-    "depth": SettingOption("crawl.depth", ("--depth",), int, WHAT, "N"),
-    "max_pages": SettingOption("crawl.max_pages", ("--max-pages",), int, WHAT, "N"),
-    "domain_max_pages": SettingOption("crawl.domain_max_pages", ("--domain-max-pages",), int, WHAT, "N"),
-    "scope": SettingOption("crawl.scope", ("--scope",), str, WHAT, "domain|host|path|any"),
-    "query_order": SettingOption("crawl.query_order", ("--query-order",), str, WHAT, "significant|ignored"),
-    "allow_domain": SettingOption("crawl.allow_domain", ("--allow-domain",), list[str], WHAT, "DOMAIN", tuple),
-    "allow": SettingOption("crawl.allow", ("--allow",), list[str], WHAT, "REGEX", tuple),
-    "deny": SettingOption(
-        "crawl.deny", ("--deny",), list[str], WHAT, "REGEX", tuple,
-        help="Never follow links that match one of these regular expressions, even if they match --allow. They are "
-        "searched as those of --allow.",
-    ),
-    "deny_extension": SettingOption("crawl.deny_extension", ("--deny-extension",), list[str], WHAT, "EXT", tuple),
-    "pattern_max_pages": SettingOption("crawl.pattern_max_pages", ("--pattern-max-pages",), int, WHAT, "N"),
-    "path_repeats": SettingOption("crawl.path_repeats", ("--path-repeats",), int, WHAT, "N"),
-    "drop_parameter": SettingOption("crawl.drop_parameter", ("--drop-parameter",), list[str], WHAT, "NAME", tuple),
-    "sitemaps": SettingOption("crawl.sitemaps", ("--sitemaps",), bool, WHAT),
-    "follow_nofollow": SettingOption("crawl.follow_nofollow", ("--follow-nofollow",), bool, WHAT),
-    "spider": SettingOption("crawl.spider", ("--spider",), str, WHAT, "NAME|FILE"),
-    "priority": SettingOption("crawl.priority", ("--priority",), int, WHAT, "N"),
-    "expires": SettingOption("crawl.expires", ("--expires",), str, WHAT, "TIME"),
-    "rate": SettingOption("crawl.rate", ("--rate",), str, HOW_FAST, "HITS/SECONDS"),
-    "domain_concurrency": SettingOption("crawl.domain_concurrency", ("--domain-concurrency",), int, HOW_FAST, "N"),
-    "concurrency": SettingOption("worker.concurrency", ("--concurrency",), int, HOW_FAST, "N"),
-    "processes": SettingOption("worker.processes", ("--processes",), int, HOW_FAST, "N|auto"),
-    "output": SettingOption(
-        "crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", destinations,
-        help="Where to write the pages and items; may be repeated. The ending selects the format: .jsonl, .jsonl.gz, "
-        ".jsonl.zst, .csv, .json, .sqlite, .parquet, .warc or .warc.gz. Also an fsspec URL, a database "
-        "(postgresql://, mysql://, opensearch://, redis://), or - for standard output. "
-        "Default: pages.jsonl, or HOST.jsonl of a crawl from one URL.",
-    ),
-    "also_output": SettingOption(
-        "crawl.output", ("-o", "--output"), list[str], OUTPUT, "PATH", destinations,
-        help="Where to write the pages in addition to the bus, as for gossamer crawl.",
-    ),
-    "csv_guard": SettingOption("crawl.csv_guard", ("--csv-guard",), bool, OUTPUT),
-    "extract": SettingOption("crawl.extract", ("--extract",), str, EXTRACT, "FILE"),
-    "field": SettingOption("crawl.field", ("--field",), list[str], EXTRACT, "NAME=SELECTOR", tuple),
-    "unique": SettingOption("crawl.unique", ("--unique",), list[str], EXTRACT, "FIELD", tuple),
-    "each": SettingOption(
-        "crawl.each", ("--each",), str, EXTRACT, "SELECTOR",
-        help="CSS selector of one item of several on a page: the selectors of --field are applied inside it. Unset: "
-        "one item for each page.",
-    ),
-    "assets": SettingOption("crawl.assets", ("--assets",), list[str], EXTRACT, "KIND,KIND", tuple),
-    "assets_to": SettingOption("crawl.assets_to", ("--assets-to",), str, OUTPUT, "DIR"),
-    "max_assets": SettingOption(
-        "crawl.max_assets", ("--max-assets",), int, EXTRACT, "N",
-        help="Queue at most this many assets. They do not count in --max-pages. Unset: no limit.",
-    ),
-    "assets_max_bytes": SettingOption("fetch.max_asset", ("--assets-max-bytes",), int, EXTRACT, "BYTES"),
-    "links": SettingOption("crawl.links", ("--links",), bool, OUTPUT),
-    "report": SettingOption("crawl.report", ("--report",), str, OUTPUT, "FILE.html"),
-    "text": SettingOption("crawl.text", ("--text",), bool, OUTPUT),
-    "markdown": SettingOption("crawl.markdown", ("--markdown",), bool, OUTPUT),
-    "chunk": SettingOption("crawl.chunk", ("--chunk",), int, OUTPUT, "N"),
-    "text_processes": SettingOption("text.processes", ("--processes",), int, HOW_FAST, "N"),
-    "text_in": SettingOption("crawl.text_in", ("--text-in",), str, OUTPUT, "records|items|both"),
-    "attrs": SettingOption("crawl.attrs", ("--attrs",), str, OUTPUT, "JSON", attrs),
-    "resolve": SettingOption("fetch.resolve", ("--resolve",), list[str], REQUESTS, "HOST:ADDRESS", overrides),
-    "allow_private": SettingOption("crawl.allow_private", ("--allow-private",), bool, REQUESTS),
-    "allow_network": SettingOption("allow_networks", ("--allow-network",), list[str], REQUESTS, "CIDR", tuple),
-    "ignore_robots": SettingOption("crawl.ignore_robots", ("--ignore-robots",), bool, REQUESTS),
-    "robots_patience": SettingOption(
-        "fetch.robots_patience", ("--robots-patience",), float, REQUESTS, "SECONDS",
-        help="Seconds for which requests wait for the robots.txt of a site that answers 5xx or not at all; then they "
-        "fail. Default: 300.",
-    ),
-    "insecure": SettingOption("crawl.insecure", ("--insecure",), bool, REQUESTS),
-    "ca_file": SettingOption("fetch.ca_file", ("--ca-file",), str, REQUESTS, "FILE"),
-    "user_agent": SettingOption("fetch.user_agent", ("--user-agent",), str, REQUESTS, "TEXT"),
-    "contact": SettingOption("fetch.contact", ("--contact",), str, REQUESTS, "URL|E-MAIL"),
-    "header": SettingOption("crawl.header", ("--header",), list[str], REQUESTS, "NAME:VALUE", headers),
-    "cookie": SettingOption("crawl.cookie", ("--cookie",), str, REQUESTS, "TEXT"),
-    "secret_header": SettingOption("crawl.secret_header", ("--secret-header",), list[str], REQUESTS, "NAME", tuple),
-    "headers_for": SettingOption("crawl.headers_for", ("--headers-for",), list[str], REQUESTS, "DOMAIN", tuple),
-    "proxy": SettingOption(
-        "fetch.proxy", ("--proxy",), list[str], REQUESTS, "URL|FILE", tuple,
-        help="Send all requests through this proxy: http://, https://, socks5:// or socks5h://, then "
-        "[USER:PASSWORD@]HOST:PORT; or the name of a file with one such URL in each line. Requests take turns between "
-        "several. May be repeated.",
-    ),
-    "egress": SettingOption("egress", ("--egress",), str, REQUESTS, "NAME"),
-    "timeout": SettingOption("fetch.timeout", ("--timeout",), float, REQUESTS, "SECONDS"),
-    "retries": SettingOption("fetch.retries", ("--retries",), int, REQUESTS, "N"),
-    "host": SettingOption("service.host", ("--host",), str, WHERE, "ADDRESS"),
-    "port": SettingOption("service.port", ("--port",), int, WHERE, "N"),
-    "bus": SettingOption("bus", ("--bus",), str, WHERE, "streams|kafka://HOST:PORT"),
-    "prefix": SettingOption("topics.prefix", ("--prefix",), str, WHERE, "NAME"),
-    "frontier": SettingOption("frontier", ("--frontier",), str, WHERE, "URL"),
-    "data_dir": SettingOption("data_dir", ("--data-dir",), Path, WHERE, "DIR"),
-    "log_level": SettingOption("log_level", ("--log-level",), str, DISPLAY, "LEVEL", default=SERVICE_LOG_LEVEL),
-    "log_format": SettingOption("log_format", ("--log-format",), str, DISPLAY, "human|json"),
-}  # fmt: skip
-"""Options by the name of the command's parameter. The order does not matter: a command names its own."""
-
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
@@ -309,8 +172,9 @@ def _records_parameter(name: str) -> inspect.Parameter:
     return _keyword(name, call, None, bool | None)
 
 
-def takes(*names: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds options from `OPTIONS`, --config and --verbose to a command.
+def takes(*names: str, **help_texts: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds options from `OPTIONS`, --config and --verbose to a command. `help_texts`: the
+    command's own, by the name of the option.
 
     The command gets their values as `**options` and passes them to `load_settings`. In its help they stand between its
     positional and its keyword-only parameters.
@@ -325,25 +189,25 @@ def takes(*names: str) -> Callable[[Command], Command]:
                 error.args = (_with_places(str(error), names, typed),)
                 raise
 
-        setattr(run, _TAKEN, names)
+        setattr(run, _TAKEN, {name: help_texts.get(name) for name in names})
         return cast(Command, run)
 
     return decorate
 
 
 _TAKEN = "__taken_options__"
-"""Attribute of a command with the names that `takes` got."""
+"""Attribute of a command with the names that `takes` got, and the command's own help texts."""
 
 
 def describe_to_typer(command: Callable[..., Any]) -> None:
     """Give a command the signature that Typer reads: its own parameters and, if it `takes` options, theirs."""
-    names: tuple[str, ...] | None = getattr(command, _TAKEN, None)
+    names: dict[str, str | None] | None = getattr(command, _TAKEN, None)
     added: list[inspect.Parameter] = []
     if names is not None:
-        added = [OPTIONS[name].parameter(name) for name in names]
+        added = [OPTIONS[name].parameter(help_text) for name, help_text in names.items()]
         added += [_keyword("config", _CONFIG, None, Path | None), _keyword("verbose", _VERBOSE, False, bool)]
-        if "output" in names or "also_output" in names:
-            after_output = 1 + next(at for at, one in enumerate(added) if one.name in ("output", "also_output"))
+        if "output" in names:
+            after_output = 1 + next(at for at, one in enumerate(added) if one.name == "output")
             added[after_output:after_output] = [_records_parameter(name) for name in ("items", "pages")]
     signature = inspect.signature(inspect.unwrap(command), eval_str=True)
     own = [_described(one) for one in signature.parameters.values()]
@@ -384,7 +248,7 @@ def read_plainly(command: Callable[..., Any], arguments: Iterable[str]) -> dict[
     kinds |= dict.fromkeys(_VERBOSE.flags, ("verbose", bool))
     for name in getattr(command, _TAKEN):
         values[name] = None
-        kinds |= dict.fromkeys(OPTIONS[name].flags, (name, OPTIONS[name].type))
+        kinds |= dict.fromkeys(OPTIONS[name].flags, (name, OPTIONS[name].kind))
     for name, parameter in inspect.signature(inspect.unwrap(command)).parameters.items():
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
             values[name] = parameter.default
@@ -436,16 +300,20 @@ def load_settings(options: Mapping[str, Any]) -> Settings:
     for name in ("items", "pages"):
         if options.get(name):
             raise BadInput(f"--{name} belongs to the -o before it. Write, for example, -o {name}.csv --{name}.")
-    values = {OPTIONS[name].setting: OPTIONS[name].value(typed) for name, typed in options.items() if name in OPTIONS}
+    values = {
+        OPTIONS[name].setting: None if typed == [] else typed for name, typed in options.items() if name in OPTIONS
+    }
+    if options.get("output"):
+        values["crawl.output"] = destinations(options["output"])
     if options["verbose"]:
         values["log_level"] = "info"
     names = {option.setting: option.flags[-1] for name, option in OPTIONS.items() if name in options}
-    settings = load(values, config=options["config"], names=names)
+    found = settings.load(values, config=options["config"], names=names)
     if options.get("csv_guard"):
-        check_csv_guard(settings)
+        check_csv_guard(found)
     if options["verbose"]:
-        logs.set_up(settings.log_level, style=settings.log_format)
-    return settings
+        logs.set_up(found.log_level, style=found.log_format)
+    return found
 
 
 # Parameters that several commands have, but that set no setting.

@@ -24,9 +24,7 @@ from weakref import WeakValueDictionary
 from gossamer.crawling import engine
 from gossamer.crawling.background import BackgroundTask, Entry, Handover
 from gossamer.crawling.options import (
-    CrawlOptions,
     PythonWords,
-    RequestOptions,
     check_options,
     config_of,
     in_python_words,
@@ -36,6 +34,7 @@ from gossamer.crawling.options import (
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.program_control import ProgramControl
 from gossamer.crawling.single import fetch_page
+from gossamer.crawling.typed_options import CrawlOptions, RequestOptions
 from gossamer.crawling.work import CrawlResult
 from gossamer.errors import AlreadyFinished, BadInput, NothingFetched
 from gossamer.extract.page import Page

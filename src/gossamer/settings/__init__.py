@@ -22,15 +22,21 @@ from gossamer.settings.groups import (
     Given,
     SettingGroup,
     build,
+    dotted_fields,
     field_of,
     integers,
     merge,
+    read_option,
     values_of_environment,
     values_of_file,
 )
+from gossamer.settings.options import DISPLAY, HOW_FAST, REQUESTS, WHERE, SettingOption
 from gossamer.settings.ranges import Retention, Seconds
 from gossamer.settings.service import KafkaSettings, ServiceSettings, TopicSettings, WorkerSettings
 
+SERVICE_LOG_LEVEL = "info"
+"""Log level of `gossamer up` and `gossamer serve` if `log_level` is not set. Other commands log errors only, because
+their terminal shows their output."""
 CONFIG_FILE = "gossamer.toml"  # fixed: users have files of this name
 
 
@@ -51,6 +57,7 @@ class TextSettings(SettingGroup):
         None,
         "Number of processes for each worker process. They start with the first page, and take about 70 MB each. "
         "Unset: as many as there are CPUs, shared among the worker processes of the command",
+        option=SettingOption(HOW_FAST, "N", of="others", name="text_processes", flags=("--processes",)),
     )
     cpu: Seconds = field_of(5.0, "Largest CPU time of a page in seconds")
     memory: Annotated[int, integers(32 * 2**20, 2**40)] = field_of(
@@ -83,6 +90,7 @@ class Settings(SettingGroup):
         "Shared frontier, the server that holds the URLs to fetch: unix://, redis://, rediss:// or redis+cluster://. "
         "Empty: a private server in data_dir",
         prepare=_checked_address,
+        option=SettingOption(WHERE, "URL"),
     )
     frontier_password: str = field_of(
         "",
@@ -97,26 +105,43 @@ class Settings(SettingGroup):
         "",
         "Where requests arrive and pages are published: streams (on the frontier's server) or "
         "kafka://host:port,host:port. Empty: streams for gossamer up and serve, none for gossamer worker",
+        option=SettingOption(WHERE, "streams|kafka://HOST:PORT", of="others"),
     )
     data_dir: Path = field_of(
         Path(DATA_DIR),
         "Directory for the private frontier, locks, recordings of processes and unfinished outputs, for one crawl at a "
         "time",
+        option=SettingOption(
+            WHERE,
+            "DIR",
+            python=(
+                "Directory for the private frontier, by which the same call resumes the crawl. Unset: "
+                ".gossamer if there is an output, else a temporary folder that is deleted"
+            ),
+        ),
     )
     retention: Retention = field_of(24 * 3600.0, "Seconds that a finished crawl is remembered")
     stopped_retention: Retention = field_of(30 * 24 * 3600.0, "Seconds that a stopped crawl refuses further requests")
-    allow_networks: tuple[str, ...] = field_of((), "Private networks (CIDR) in which every host may be crawled")
+    allow_networks: tuple[str, ...] = field_of(
+        (),
+        "Private networks (CIDR) in which every host may be crawled",
+        option=SettingOption(REQUESTS, "CIDR", name="allow_network", of="others"),
+    )
     egress: str = field_of(
         "",
         "Name of the public address from which this machine fetches, for budgets that are kept per address. Empty: the "
-        "address of --proxy, if one is set",
+        "address of the proxy, if one is set",
+        option=SettingOption(REQUESTS, "NAME"),
     )
     log_level: Literal["debug", "info", "warning", "error", "critical"] = field_of(
         "error",
         "Lowest level of messages that are logged to standard error. Unset: gossamer up and serve log from info",
+        option=SettingOption(DISPLAY, "LEVEL", of="others", default=SERVICE_LOG_LEVEL),
     )
     log_format: Literal["human", "json"] = field_of(
-        "human", "Format of the log. human: lines of text; json: one JSON object per line"
+        "human",
+        "Format of the log. human: lines of text; json: one JSON object per line",
+        option=SettingOption(DISPLAY, "human|json", of="others"),
     )
     crawl: CrawlSettings = CrawlSettings()
     fetch: FetchSettings = FetchSettings()
@@ -127,6 +152,14 @@ class Settings(SettingGroup):
     topics: TopicSettings = TopicSettings()
     kafka: KafkaSettings = KafkaSettings()
     service: ServiceSettings = ServiceSettings()
+
+
+OPTIONS = {
+    field.option.name or setting.rpartition(".")[2]: (setting, field, field.option)
+    for setting, field in dotted_fields(Settings)
+    if field.option is not None
+}
+"""Options by their names: the dotted name of the setting, its field, and how the option is written."""
 
 
 def load(
@@ -140,7 +173,11 @@ def load(
     """
     values = _written(config)
     given = {name: value for name, value in (options or {}).items() if value is not None}
-    merge(values, {name: Given(value, (names or {}).get(name, name)) for name, value in given.items()})
+    fields = dict(dotted_fields(Settings))
+    for name, value in given.items():
+        place = (names or {}).get(name, name)
+        given[name] = Given(read_option(value, fields[name], place), place)
+    merge(values, given)
     settings = build(Settings, values)
     if not settings.frontier_password or not settings.frontier:
         return settings

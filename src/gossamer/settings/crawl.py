@@ -9,6 +9,19 @@ from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE, Rate
 from gossamer.model.record import Destination, destination_fields
 from gossamer.policy.patterns import DEFAULT_PATH_REPEATS
 from gossamer.settings.groups import SettingGroup, field_of, integers
+from gossamer.settings.options import (
+    EXTRACT,
+    HOW_FAST,
+    OUTPUT,
+    REQUESTS,
+    WHAT,
+    SettingOption,
+    headers,
+    json_object,
+    moment,
+    outputs,
+    selectors,
+)
 from gossamer.settings.ranges import Concurrency, Count, Depth, SecondsOrZero
 from gossamer.settings.service import DOMAIN_MAX_PENDING, SERVICE_IDLE_SECONDS
 
@@ -60,17 +73,46 @@ class CrawlSettings(SettingGroup):
         'be a table with its records: {path = "items.csv", records = "items"}; records: pages, items or all',
         prepare=destination_fields,
         expects='a path, or a table such as {path = "items.csv", records = "items"}; records: pages, items or all',
+        option=SettingOption(
+            OUTPUT,
+            "PATH",
+            flags=("-o", "--output"),
+            many=True,
+            convert=outputs,
+            help=(
+                "Where to write the pages and items; may be repeated. The ending selects the format: "
+                ".jsonl, .jsonl.gz, .jsonl.zst, .csv, .json, .sqlite, .parquet, .warc or .warc.gz. "
+                "Also an fsspec URL, a database (postgresql://, mysql://, opensearch://, redis://), "
+                "or - for standard output. Default: pages.jsonl, or HOST.jsonl of a crawl from one "
+                "URL."
+            ),
+            python_type='PathLike | Iterable[PathLike] | Mapping[PathLike, Literal["items", "pages", "all"]]',
+            python=(
+                "Where to write the pages and items; the ending selects the format. A dict names the "
+                'records of each file: `{"items.csv": "items", "pages.jsonl": "pages"}`. Unset: no '
+                "file is written"
+            ),
+        ),
     )
     csv_guard: bool = field_of(
         False,
         "Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula. Use it if you "
         "open the file in a spreadsheet",
+        option=SettingOption(OUTPUT),
     )
     depth: Depth | None = field_of(
-        None, "How many links away from the given URLs to go. 0: fetch only these. Unset: no limit"
+        None,
+        "Number of links to follow away from the given URLs. 0: fetch only these. Unset: no limit",
+        option=SettingOption(WHAT, "N", field="maxdepth"),
     )
-    max_pages: Count | None = field_of(None, "Stop after this many fetched pages. Unset: no limit")
-    domain_max_pages: Count | None = field_of(None, "Largest number of pages of one domain. Unset: no limit")
+    max_pages: Count | None = field_of(
+        None, "Stop after this many fetched pages. Unset: no limit", option=SettingOption(WHAT, "N", field="max_pages")
+    )
+    domain_max_pages: Count | None = field_of(
+        None,
+        "Largest number of pages of one domain. Unset: no limit",
+        option=SettingOption(WHAT, "N", field="domain_max_pages"),
+    )
     domain_max_pending: Count | None = field_of(
         DOMAIN_MAX_PENDING, "Largest number of queued URLs of one domain. Further ones are dropped and counted"
     )
@@ -78,67 +120,119 @@ class CrawlSettings(SettingGroup):
         "domain",
         "Links to follow. domain: to the domains of the given URLs, with all subdomains; host: to their hosts; path: "
         "into their directories; any: anywhere",
+        option=SettingOption(WHAT, "domain|host|path|any"),
     )
-    allow_domain: tuple[str, ...] = field_of((), "Also follow links to this domain and its subdomains")
+    allow_domain: tuple[str, ...] = field_of(
+        (), "Also follow links to this domain and its subdomains", option=SettingOption(WHAT, "DOMAIN")
+    )
     allow: tuple[str, ...] = field_of(
         (),
         "Follow only links that match one of these regular expressions, in the URL as it is sent or as browsers show "
         "it, from the host on: /shop and /каталог/ are found in paths, ^/shop at their beginning, //shop in hosts",
         splits=False,
+        option=SettingOption(WHAT, "REGEX"),
     )
     deny: tuple[str, ...] = field_of(
         (),
         "Never follow links that match one of these regular expressions, even if they match allow. They are searched "
         "as those of allow",
         splits=False,
+        option=SettingOption(
+            WHAT,
+            "REGEX",
+            help=(
+                "Never follow links that match one of these regular expressions, even if they match "
+                "--allow. They are searched as those of --allow."
+            ),
+        ),
     )
     deny_extension: tuple[str, ...] | None = field_of(
         None,
         "Do not follow links with one of these file extensions. Unset: a built-in list of images, archives, media and "
         "office files",
+        option=SettingOption(WHAT, "EXT"),
     )
     query_order: Literal["significant", "ignored"] = field_of(
         "significant",
         "significant: URLs whose query parameters differ only in their order are different pages. ignored: they are "
         "one page; the first of these URLs is fetched, unchanged",
+        option=SettingOption(WHAT, "significant|ignored", field="query_order"),
     )
     pattern_max_pages: _PatternPages | None = field_of(
         None,
         "Largest number of pages of one pattern, in each worker process: pages whose URLs differ only in numbers, "
         "tokens and the values of query parameters, such as those of a calendar without end. Unset: no limit",
+        option=SettingOption(WHAT, "N", field="pattern_max_pages"),
     )
     path_repeats: Annotated[int, integers(0, 1000)] = field_of(
         DEFAULT_PATH_REPEATS,
-        "How many segments of a link's path may repeat earlier ones, as in /a/b/a/b, which has two. Relative links "
-        "without end make ever more; such links are not followed",
+        "Number of segments of a link's path that may repeat earlier ones, as in /a/b/a/b, which has two. Relative "
+        "links without end make ever more; such links are not followed",
+        option=SettingOption(WHAT, "N", field="path_repeats"),
     )
     drop_parameter: tuple[str, ...] = field_of(
         (),
         "Leave this query parameter out of URLs, such as ref, or utm_* for all names that begin so: links that differ "
         "only in it are one page",
+        option=SettingOption(
+            WHAT,
+            "NAME",
+            python=(
+                'Query parameters to leave out of URLs: `["ref", "utm_*"]`. Links that differ only in them are one page'
+            ),
+        ),
     )
     sitemaps: bool = field_of(
-        False, "Also crawl the URLs of the sitemaps, RSS and Atom feeds that robots.txt names as sitemaps"
+        False,
+        "Also crawl the URLs of the sitemaps, RSS and Atom feeds that robots.txt names as sitemaps",
+        option=SettingOption(WHAT, field="sitemaps"),
     )
-    follow_nofollow: bool = field_of(False, "Also follow links that are marked nofollow")
+    follow_nofollow: bool = field_of(False, "Also follow links that are marked nofollow", option=SettingOption(WHAT))
     rate: str = field_of(
         "",
         "How often to send a request to each domain, evenly spaced: 10/60 is ten requests in 60 seconds. Unset: the "
         "operator's policy for the domain, else 1/1",
         prepare=_checked_rate,
         expects="HITS/SECONDS, for example 1/1 or 10/60",
+        option=SettingOption(
+            HOW_FAST,
+            "HITS/SECONDS",
+            python_type="str | float",
+            python=('Requests to each domain: a number per second, or `"10/60"` for ten in 60 seconds'),
+        ),
     )
     domain_concurrency: Concurrency | None = field_of(
         None,
         "Requests in flight per domain. Unset: 1 for rates up to one request a second; for higher ones, twice the "
         "requests per second, at most 16",
+        option=SettingOption(HOW_FAST, "N", field="domain_concurrency"),
     )
-    spider: str = field_of("link", "Spider of the pages: link, wandering, an installed one, or shop.py[:Class]")
+    spider: str = field_of(
+        "link",
+        "Spider of the pages: link, wandering, an installed one, or shop.py[:Class]",
+        option=SettingOption(
+            WHAT,
+            "NAME|FILE",
+            python_type="str | type[Spider]",
+            python=(
+                'Spider that reads the pages: the name of an installed one, a file (`"shop.py"`), or '
+                "a class of the program"
+            ),
+        ),
+    )
     priority: Annotated[int, integers(-1000, 1000)] = field_of(  # within MAX_PRIORITY of model/request.py
-        1, "Priority of the given URLs; the highest is fetched first"
+        1, "Priority of the given URLs; the highest is fetched first", option=SettingOption(WHAT, "N")
     )
     expires: str = field_of(
-        "", "When to drop the requests that are left: seconds from now, 90m, 12h, 3d, or an ISO 8601 time. Empty: never"
+        "",
+        "When to drop the requests that are left: seconds from now, 90m, 12h, 3d, or an ISO 8601 time. Empty: never",
+        option=SettingOption(
+            WHAT,
+            "TIME",
+            convert=moment,
+            python_type="str | float | timedelta | datetime",
+            python=('When to drop the requests that are left: seconds or a timedelta from now, `"12h"`, or a time'),
+        ),
     )
     idle_seconds: SecondsOrZero | None = field_of(
         None,
@@ -146,73 +240,166 @@ class CrawlSettings(SettingGroup):
         f"{SERVICE_IDLE_SECONDS:g} for crawls of a service, 0 for crawls from the command line",
     )
     report: str = field_of(
-        "", "Write a page about the crawl at its end: what failed and why, response times, broken links. Empty: none"
+        "",
+        "Write a page about the crawl at its end: what failed and why, response times, broken links. Empty: none",
+        option=SettingOption(OUTPUT, "FILE.html", python_type="PathLike"),
     )
-    attrs: dict[str, Any] | None = field_of(None, "JSON object that is copied to every record of the crawl")
-    links: bool = field_of(False, "List all links of each page, with their texts, in its record")
+    attrs: dict[str, Any] | None = field_of(
+        None,
+        "JSON object that is copied to every record of the crawl",
+        option=SettingOption(OUTPUT, "JSON", convert=json_object, python_type="Mapping[str, Any]"),
+    )
+    links: bool = field_of(
+        False,
+        "List all links of each page, with their texts, in its record",
+        option=SettingOption(
+            OUTPUT, python=("True: `page.record.links` lists all links of each page, with their texts"), field="links"
+        ),
+    )
     text: bool = field_of(
-        False, "Extract the main content of each HTML page as plain text, with title, author, date and language"
+        False,
+        "Extract the main content of each HTML page as plain text, with title, author, date and language",
+        option=SettingOption(
+            OUTPUT,
+            python=("True: `page.content` has the main content as plain text, with title, author, date and language"),
+            field="text",
+        ),
     )
     markdown: bool = field_of(
-        False, "Extract the main content of each HTML page as Markdown, with headings, links, tables and code"
+        False,
+        "Extract the main content of each HTML page as Markdown, with headings, links, tables and code",
+        option=SettingOption(OUTPUT, python="True: `page.content` has the main content as Markdown", field="markdown"),
     )
     chunk: Annotated[int, integers(CHUNK_RANGE[0], CHUNK_RANGE[1])] | None = field_of(
         None,
         "Split the text or Markdown by its headings into items of at most this many characters. Unset: do not split",
+        option=SettingOption(OUTPUT, "N", field="chunk"),
     )
     text_in: Literal["records", "items", "both"] | None = field_of(
         None,
         "Where text and Markdown go: the records of the pages, items, or both. Unset: records; items for chunks and "
         "for outputs that take only items, such as .csv",
+        option=SettingOption(
+            OUTPUT,
+            "records|items|both",
+            python=(
+                "Place of the content: `page.content` and the records, `page.items`, or both. Unset: "
+                "records; items for chunks"
+            ),
+            field="text_in",
+        ),
     )
     extract: str | dict[str, Any] = field_of(
         "",
         "File of extraction rules, in YAML, JSON or TOML: which items to take from the pages. In a settings file, also "
         "the rules themselves",
+        option=SettingOption(
+            EXTRACT,
+            "FILE",
+            python_type="PathLike | Mapping[str, Any]",
+            python=(
+                "Rules for the items to take from the pages: a file in YAML, JSON or TOML, or a dict "
+                "as such a file has it"
+            ),
+        ),
     )
     field: tuple[str, ...] = field_of(
         (),
         "Field of the items to take from the pages, as NAME=SELECTOR with @TYPE behind it if it is no text: "
         "title=h1, price=.price @number, image=img.main@src @url",
         splits=False,
+        option=SettingOption(
+            EXTRACT,
+            "NAME=SELECTOR",
+            convert=selectors,
+            python_type="Mapping[str, str] | Texts",
+            python=('Fields of the item to take from each page: `{"title": "h1", "price": ".price @number"}`'),
+        ),
     )
     unique: tuple[str, ...] = field_of(
         (),
         "Write only the first of the items that have the same value in this field. With several fields, of those with "
         "the same values in all of them. Items without any of the fields are all written",
+        option=SettingOption(EXTRACT, "FIELD"),
     )
-    each: str = field_of("", "CSS selector of one item, for the fields of field. Empty: one item for each page")
+    each: str = field_of(
+        "",
+        "CSS selector of one item, for the fields of field. Empty: one item for each page",
+        option=SettingOption(
+            EXTRACT,
+            "SELECTOR",
+            help=(
+                "CSS selector of one item of several on a page: the selectors of --field are applied "
+                "inside it. Unset: one item for each page."
+            ),
+        ),
+    )
     assets: tuple[str, ...] = field_of(
         (),
         "Also fetch files of these kinds that pages embed or link: images, css, js, fonts, video, audio, pdf, "
         "documents, or all. They may be on any host",
+        option=SettingOption(EXTRACT, "KIND,KIND"),
     )
     assets_to: str = field_of(
         "",
         "Folder for the assets: a file for each content, and manifest.jsonl with a line for each URL. Empty: the WARC "
         "outputs; without any, the folder assets",
+        option=SettingOption(
+            OUTPUT,
+            "DIR",
+            python_type="PathLike",
+            python="Folder for the assets, with a manifest. Unset: the WARC outputs",
+        ),
     )
     max_assets: Count | None = field_of(
-        None, "Queue at most this many assets. They do not count in max_pages. Unset: no limit"
+        None,
+        "Queue at most this many assets. They do not count in max_pages. Unset: no limit",
+        option=SettingOption(
+            EXTRACT, "N", help=("Queue at most this many assets. They do not count in --max-pages. Unset: no limit.")
+        ),
     )
     allow_private: bool = field_of(
         False,
         "Permit private addresses for the hosts of the given URLs. Other hosts, to which they link or redirect, stay "
         "refused",
+        option=SettingOption(REQUESTS, of="requests"),
     )
-    ignore_robots: bool = field_of(False, "Neither fetch nor obey robots.txt")
-    insecure: bool = field_of(False, "Do not verify TLS certificates")
-    header: dict[str, str] = field_of({}, "Request header to send in addition to the usual ones")
+    ignore_robots: bool = field_of(
+        False, "Neither fetch nor obey robots.txt", option=SettingOption(REQUESTS, of="requests", field="ignore_robots")
+    )
+    insecure: bool = field_of(False, "Do not verify TLS certificates", option=SettingOption(REQUESTS, of="requests"))
+    header: dict[str, str] = field_of(
+        {},
+        "Request header to send in addition to the usual ones",
+        option=SettingOption(
+            REQUESTS,
+            "NAME:VALUE",
+            of="requests",
+            convert=headers,
+            python_type="Mapping[str, str] | Texts",
+            python='Further request headers: `{"Accept-Language": "de"}`',
+        ),
+    )
     cookie: str = field_of(
-        "", "Cookie header. It is sent to the registered domains of the given URLs and to those of --headers-for"
+        "",
+        "Cookie header. It is sent to the registered domains of the given URLs and to those of --headers-for",
+        option=SettingOption(
+            REQUESTS,
+            "TEXT",
+            of="requests",
+            python="Cookie header. It is sent to the registered domains of the given URLs, and to `headers_for`",
+        ),
     )
     secret_header: tuple[str, ...] = field_of(
-        (), "Name of a request header that is sent only where the cookie is sent. Authorization is always such a header"
+        (),
+        "Name of a request header that is sent only where the cookie is sent. Authorization is always such a header",
+        option=SettingOption(REQUESTS, "NAME", of="requests"),
     )
     headers_for: tuple[str, ...] = field_of(
         (),
         "Domain, with its subdomains, that gets the cookie and the secret headers, besides the registered domains of "
         "the given URLs",
+        option=SettingOption(REQUESTS, "DOMAIN", of="requests"),
     )
 
     @property

@@ -6,6 +6,7 @@ from gossamer import __version__
 from gossamer.fetch.proxies import read_app_proxies, read_proxies
 from gossamer.fetch.request import contact_address
 from gossamer.settings.groups import SettingGroup, field_of, integers, numbers
+from gossamer.settings.options import EXTRACT, REQUESTS, SettingOption, overrides
 from gossamer.settings.ranges import CENTURY_SECONDS, Bytes, MessageBytes, Seconds, SecondsOrZero
 
 DEFAULT_USER_AGENT = f"gossamer/{__version__}"
@@ -25,20 +26,30 @@ class FetchSettings(SettingGroup):
         None,
         "Seconds for which requests wait for the robots.txt of a site that answers 5xx or not at all; then they fail. "
         "Unset: 300 for crawls from the command line, a day for the workers of a service",
+        option=SettingOption(REQUESTS, "SECONDS"),
     )
     user_agent: str = field_of(
-        DEFAULT_USER_AGENT, "User-Agent header, and the name that selects the rules of robots.txt"
+        DEFAULT_USER_AGENT,
+        "User-Agent header, and the name that selects the rules of robots.txt",
+        option=SettingOption(REQUESTS, "TEXT", of="requests"),
     )
     contact: str = field_of(
         "",
         "URL or e-mail address at which sites reach you, for example https://example.org/bot. It is added to the "
         "User-Agent header. Empty: none",
         prepare=contact_address,
+        option=SettingOption(REQUESTS, "URL|E-MAIL", of="requests"),
     )
-    timeout: Seconds = field_of(120.0, "Seconds for a complete request and response")
+    timeout: Seconds = field_of(
+        120.0,
+        "Seconds for a complete request and response",
+        option=SettingOption(REQUESTS, "SECONDS", of="requests", field="timeout"),
+    )
     connect_timeout: Seconds = field_of(10.0, "Seconds to connect, including TLS")
     first_byte_timeout: Seconds = field_of(30.0, "Seconds from the end of the request to the first byte of a response")
-    retries: Annotated[int, integers(0, 100)] = field_of(3, "Further attempts after a temporary failure")
+    retries: Annotated[int, integers(0, 100)] = field_of(
+        3, "Further attempts after a temporary failure", option=SettingOption(REQUESTS, "N", field="retries")
+    )
     retry_base: SecondsOrZero = field_of(
         10.0, "Seconds before the first retry (approximate). The pause doubles with each retry, up to 10 minutes"
     )
@@ -48,6 +59,19 @@ class FetchSettings(SettingGroup):
         "spaces between, which are used in turn; or a file of them. Empty: none. A request to a service may name "
         "others, at addresses that it could also crawl",
         prepare=read_proxies,
+        option=SettingOption(
+            REQUESTS,
+            "URL|FILE",
+            of="requests",
+            many=True,
+            help=(
+                "Send all requests through this proxy: http://, https://, socks5:// or socks5h://, "
+                "then [USER:PASSWORD@]HOST:PORT; or the name of a file with one such URL in each "
+                "line. Requests take turns between several. May be repeated."
+            ),
+            python_type="Texts",
+            python=("Proxy as an http://, https://, socks5:// or socks5h:// URL, a file of them, or several"),
+        ),
     )
     app_proxies: dict[str, str] = field_of(
         {},
@@ -93,15 +117,29 @@ class FetchSettings(SettingGroup):
         {},
         "Address to use for a host instead of looking it up, as HOST:ADDRESS. It may be private. HOST may be *.suffix "
         "or *",
+        option=SettingOption(
+            REQUESTS,
+            "HOST:ADDRESS",
+            of="requests",
+            convert=overrides,
+            python_type="Mapping[str, str] | Texts",
+            python=('Address to use for a host instead of looking it up: `{"a.test": "10.0.0.7"}`'),
+        ),
     )
-    ca_file: str = field_of("", "PEM file of certificates to trust in addition to the system's")
+    ca_file: str = field_of(
+        "",
+        "PEM file of certificates to trust in addition to the system's",
+        option=SettingOption(REQUESTS, "FILE", of="requests", python_type="PathLike"),
+    )
     max_body: Bytes = field_of(
         5 * 1024 * 1024,
         "Largest body in bytes, decompressed. A longer one is cut and marked truncated. Of sitemaps, the part in "
         "their records; up to 50 MB are read",
     )
     max_asset: Bytes = field_of(
-        20 * 1024 * 1024, "Largest asset in bytes, decompressed. A longer one is not kept, and its reason is too_large"
+        20 * 1024 * 1024,
+        "Largest asset in bytes, decompressed. A longer one is not kept, and its reason is too_large",
+        option=SettingOption(EXTRACT, "BYTES", name="assets_max_bytes"),
     )
     max_header: MessageBytes = field_of(64 * 1024, "Largest header of a response in bytes")
     bodies_in_flight: Bytes = field_of(

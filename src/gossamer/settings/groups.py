@@ -8,6 +8,7 @@ Every command loads this module before its first request, so it imports nothing 
 Fixed: how names are written in the environment, and the words for true and false, which stand in users' files.
 """
 
+import os
 import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar,
 import msgspec
 
 from gossamer.errors import BadInput
+from gossamer.settings.options import SettingOption, texts
 
 ENVIRONMENT_PREFIX = "GOSSAMER_"  # fixed
 _TRUE = {"true", "yes", "on", "1"}
@@ -38,6 +40,7 @@ class SettingField:
         prepare: Callable[[Any], Any] | None = None,
         expects: str = "",
         splits: bool = True,
+        option: SettingOption | None = None,
     ) -> None:
         self.default = default
         self.description = description
@@ -49,6 +52,13 @@ class SettingField:
         """Words for what to write instead of a wrong value. Empty: those of the type."""
         self.splits = splits
         """True: a list in the environment is split at commas. False: its elements may hold commas, so it is not."""
+        self.option = option
+        """Option that sets it. None: there is none."""
+
+    @property
+    def has_texts(self) -> bool:
+        """True: the value is a list, or a table of texts."""
+        return bool(_origins(self.kind) & {tuple}) or self.kind == dict[str, str]
 
 
 def field_of(
@@ -58,13 +68,14 @@ def field_of(
     prepare: Callable[[Any], Any] | None = None,
     expects: str = "",
     splits: bool = True,
+    option: SettingOption | None = None,
 ) -> Any:
     """Return a SettingField. The arguments are its attributes.
 
     Declared as Any, so that `depth: int = field_of(...)` passes the type checker: an object of the group has the
     setting's value under this name.
     """
-    return SettingField(default, description, prepare=prepare, expects=expects, splits=splits)
+    return SettingField(default, description, prepare=prepare, expects=expects, splits=splits, option=option)
 
 
 def integers(least: int, most: int, *, unit: str = "") -> Any:
@@ -263,7 +274,7 @@ def values_of_environment(model: type[SettingGroup], environment: Mapping[str, s
 def _from_text(text: str, field: SettingField, variable: str) -> Any:
     """Return the value of an environment variable, still to be checked: a list with commas or in JSON, a table in JSON,
     else the text."""
-    kinds = {get_origin(kind) or kind for kind in _alternatives(field.kind)}
+    kinds = _origins(field.kind)
     if kinds.isdisjoint({tuple, dict}):
         return text
     begin = text.lstrip()[:1]
@@ -306,13 +317,30 @@ def build(model: type[GroupT], values: Mapping[str, Given]) -> GroupT:
     return model(**own)
 
 
+def read_option(value: Any, field: SettingField, place: str) -> Any:
+    """Return the value of an option, as a command or a program gives it, as one that a settings file could have. Raises
+    BadInput. `place`: as messages name the option."""
+    if field.option is not None and field.option.convert is not None:
+        try:
+            return field.option.convert(value)
+        except BadInput as error:
+            raise BadInput(f"{place}: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"{place}: cannot use {value!r:.{_SHOWN_CHARACTERS}}: {error}") from None
+    if isinstance(value, Mapping):
+        return dict(value)
+    if tuple in _origins(field.kind):
+        return texts(value)
+    return os.fspath(value) if isinstance(value, os.PathLike) and str in _origins(field.kind) else value
+
+
 def _checked(given: Given, field: SettingField) -> Any:
     """Return the value in the setting's type. Raises BadInput."""
     value = given.value
     try:
         if field.prepare:
             value = field.prepare(value)
-        if isinstance(value, str) and bool in _alternatives(field.kind):
+        if isinstance(value, str) and bool in alternatives(field.kind):
             value = _truth(value)
         if isinstance(value, Path) and field.kind is Path:
             return value  # msgspec does not know the type
@@ -338,7 +366,7 @@ def _decode(kind: type, value: Any) -> Any:
     raise TypeError(kind)
 
 
-def _alternatives(kind: Any) -> tuple[Any, ...]:
+def alternatives(kind: Any) -> tuple[Any, ...]:
     """Return the types that a setting accepts, without None and without ranges: `(int, str)` for
     `Annotated[int, integers(1, 10)] | str | None`."""
     members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
@@ -347,6 +375,11 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
         for member in members
         if member is not types.NoneType
     )
+
+
+def _origins(kind: Any) -> set[Any]:
+    """Return the types that a setting accepts, without those of elements: `{tuple}` for `tuple[str, ...]`."""
+    return {get_origin(one) or one for one in alternatives(kind)}
 
 
 _TYPE_WORDS = {bool: "true or false", str: "a text", Path: "a path", tuple: "a list of texts", dict: "a table"}

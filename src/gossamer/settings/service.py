@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from gossamer.model.record import Destination, destination_fields
 from gossamer.settings.groups import SettingGroup, field_of, integers, numbers
+from gossamer.settings.options import HOW_FAST, WHERE, SettingOption
 from gossamer.settings.ranges import Concurrency, Count, Depth, MessageBytes, Retention, Seconds, SecondsOrZero
 
 SERVICE_IDLE_SECONDS = 5.0
@@ -29,6 +30,7 @@ class TopicSettings(SettingGroup):
         "demo",
         "First part of the name of every topic: <prefix>.incoming, <prefix>.crawled_firehose, "
         "<prefix>.outbound_<appid> and so on",
+        option=SettingOption(WHERE, "NAME", of="others"),
     )
     group: str = field_of(
         "demo-group", "Consumer group that reads the requests, the same for all services of a cluster"
@@ -79,8 +81,14 @@ class KafkaSettings(SettingGroup):
 class ServiceSettings(SettingGroup):
     """The services and the REST API."""
 
-    host: str = field_of("127.0.0.1", "Address at which the API listens. Any but loopback requires service.token")
-    port: Annotated[int, integers(0, 65535)] = field_of(5343, "Port of the API. 0: a free one, shown at the start")
+    host: str = field_of(
+        "127.0.0.1",
+        "Address at which the API listens. Any but loopback requires service.token",
+        option=SettingOption(WHERE, "ADDRESS", of="others"),
+    )
+    port: Annotated[int, integers(0, 65535)] = field_of(
+        5343, "Port of the API. 0: a free one, shown at the start", option=SettingOption(WHERE, "N", of="others")
+    )
     token: str = field_of(
         "",
         "Token that clients of the API have to send, as Authorization: Bearer <token>. Empty: no token, and the API "
@@ -149,13 +157,22 @@ def _app_outputs(value: Any) -> Any:
 class WorkerSettings(SettingGroup):
     """Size and life of the worker processes."""
 
-    concurrency: Concurrency = field_of(64, "Requests in flight per process")
+    concurrency: Concurrency = field_of(64, "Requests in flight per process", option=SettingOption(HOW_FAST, "N"))
     processes: Annotated[int, integers(0, 256)] = field_of(
         1,
         "Number of worker processes. auto: one for each CPU; a single one for a crawl of at most 2,000 pages, or 100 "
         "pages a second",
         prepare=_process_count,
         expects="auto or an integer from 1 to 256",
+        option=SettingOption(
+            HOW_FAST,
+            "N|auto",
+            python_type='int | Literal["auto"]',
+            python=(
+                "Number of worker processes. Other than 1 is for `run`, without a loop over the "
+                "pages. auto: as the setting"
+            ),
+        ),
     )
     heartbeat: Seconds = field_of(
         10.0, "Seconds without a heartbeat after which a worker counts as dead and its requests go to other workers"

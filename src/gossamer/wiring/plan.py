@@ -47,16 +47,13 @@ from gossamer.policy.urls import (
 from gossamer.settings import Settings
 from gossamer.settings.crawl import CrawlSettings, parse_rate
 from gossamer.settings.fetch import DEFAULT_USER_AGENT
+from gossamer.settings.options import MOST_NESTED
 from gossamer.settings.ranges import CENTURY_SECONDS
 from gossamer.sinks.assets import check_asset_folder
 from gossamer.sinks.open import CSV, TABLES
 from gossamer.wiring.extraction import load_extraction
 from gossamer.worker.context import scope_of
 from gossamer.worker.loading import LoadedSpider, find_spider, identity
-
-MOST_NESTED = 100
-"""Maximum number of nested arrays and objects in attrs. Raised only to a few hundred, where common JSON readers
-fail."""
 
 # Range of the integers in attrs. Must not grow: MessagePack, the format of stored terms, has no larger integers.
 _LEAST_INTEGER = -(2**63)

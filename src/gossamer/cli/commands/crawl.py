@@ -55,15 +55,7 @@ _Append = Annotated[
 ]
 
 
-@options.takes(
-    "depth", "max_pages", "domain_max_pages", "scope", "query_order", "drop_parameter", "pattern_max_pages",
-    "path_repeats", "allow_domain", "allow", "deny", "deny_extension", "sitemaps", "follow_nofollow", "spider",
-    "priority", "expires", "rate", "domain_concurrency", "concurrency", "processes", "extract", "field", "each",
-    "unique", "assets", "max_assets", "assets_max_bytes", "text", "markdown", "chunk", "text_in", "output",
-    "csv_guard", "links", "assets_to", "report", "attrs", "resolve", "allow_private", "ignore_robots",
-    "robots_patience", "insecure", "ca_file", "user_agent", "contact", "header", "cookie", "secret_header",
-    "headers_for", "proxy", "egress", "timeout", "retries", "frontier", "data_dir",
-)  # fmt: skip
+@options.takes(*options.CRAWL_OPTIONS)
 def crawl(
     urls: Annotated[
         list[str] | None, options.argument(metavar="URL...", help="URLs to start from.", show_default=False)

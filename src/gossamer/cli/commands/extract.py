@@ -34,8 +34,7 @@ _FILES = (".html", ".htm", ".xhtml")
 
 
 @options.takes(
-    "extract", "field", "each", "allow_domain", "resolve", "allow_private", "ignore_robots", "insecure", "ca_file",
-    "user_agent", "contact", "header", "cookie", "secret_header", "headers_for", "proxy", "timeout",
+    "extract", "field", "each", "allow_domain", *options.REQUEST_OPTIONS,
 )  # fmt: skip
 def extract(
     page: Annotated[str, typer.Argument(metavar="URL|FILE", help="The page: a URL, or a file of HTML.")],

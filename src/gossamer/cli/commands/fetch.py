@@ -28,9 +28,7 @@ _LINKS_SHOWN = 25
 
 
 @options.takes(
-    "scope", "allow_domain", "allow", "deny", "deny_extension", "follow_nofollow", "resolve", "allow_private",
-    "ignore_robots", "insecure", "ca_file", "user_agent", "contact", "header", "cookie", "secret_header",
-    "headers_for", "proxy", "timeout",
+    "scope", "allow_domain", "allow", "deny", "deny_extension", "follow_nofollow", *options.REQUEST_OPTIONS,
 )  # fmt: skip
 def fetch(
     url: Annotated[str, typer.Argument(metavar="URL", help="The page to fetch.", show_default=False)],

@@ -33,8 +33,7 @@ _HEAD = re.compile(r"<head[^>]*>", re.IGNORECASE)
 
 
 @options.takes(
-    "resolve", "allow_private", "ignore_robots", "insecure", "ca_file", "user_agent", "contact", "header", "cookie",
-    "secret_header", "headers_for", "proxy", "timeout",
+    *options.REQUEST_OPTIONS,
 )  # fmt: skip
 def shell(
     target: Annotated[

@@ -92,8 +92,9 @@ def _cluster_flags(settings: Settings) -> str:
 
 
 @options.takes(
-    "host", "port", "processes", "concurrency", "bus", "prefix", "also_output", "csv_guard", "contact", "resolve",
+    "host", "port", "processes", "concurrency", "bus", "prefix", "output", "csv_guard", "contact", "resolve",
     "allow_network", "frontier", "data_dir", "log_level", "log_format",
+    output="Where to write the pages in addition to the bus, as for gossamer crawl.",
 )  # fmt: skip
 def up(
     *,

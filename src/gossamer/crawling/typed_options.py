@@ -1,0 +1,149 @@
+"""Types of the options of `gossamer.crawl` and `gossamer.get`. Made by `tools.reference`; do not edit."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from gossamer.crawling.options import ConfigOption, PathLike, StartingOptions, Texts
+from gossamer.worker.spider import Spider
+
+
+class RequestOptions(ConfigOption, total=False):
+    """Options of requests. Each is optional; docs/reference/settings.md has the defaults."""
+
+    allow_private: bool
+    """Permit private addresses for the hosts of the given URLs. Other hosts, to which they link or redirect, stay
+    refused."""
+    ignore_robots: bool
+    """Neither fetch nor obey robots.txt."""
+    insecure: bool
+    """Do not verify TLS certificates."""
+    header: Mapping[str, str] | Texts
+    """Further request headers: `{"Accept-Language": "de"}`."""
+    cookie: str
+    """Cookie header. It is sent to the registered domains of the given URLs, and to `headers_for`."""
+    secret_header: Texts
+    """Name of a request header that is sent only where the cookie is sent. Authorization is always such a header."""
+    headers_for: Texts
+    """Domain, with its subdomains, that gets the cookie and the secret headers, besides the registered domains of the
+    given URLs."""
+    user_agent: str
+    """User-Agent header, and the name that selects the rules of robots.txt."""
+    contact: str
+    """URL or e-mail address at which sites reach you, for example https://example.org/bot. It is added to the
+    User-Agent header. Empty: none."""
+    timeout: float
+    """Seconds for a complete request and response."""
+    proxy: Texts
+    """Proxy as an http://, https://, socks5:// or socks5h:// URL, a file of them, or several."""
+    resolve: Mapping[str, str] | Texts
+    """Address to use for a host instead of looking it up: `{"a.test": "10.0.0.7"}`."""
+    ca_file: PathLike
+    """PEM file of certificates to trust in addition to the system's."""
+
+
+class CrawlOptions(RequestOptions, StartingOptions, total=False):
+    """Options of a crawl. Each is optional; docs/reference/settings.md has the defaults."""
+
+    frontier: str
+    """Shared frontier, the server that holds the URLs to fetch: unix://, redis://, rediss:// or redis+cluster://.
+    Empty: a private server in data_dir."""
+    data_dir: PathLike
+    """Directory for the private frontier, by which the same call resumes the crawl. Unset: .gossamer if there is an
+    output, else a temporary folder that is deleted."""
+    egress: str
+    """Name of the public address from which this machine fetches, for budgets that are kept per address. Empty: the
+    address of the proxy, if one is set."""
+    output: PathLike | Iterable[PathLike] | Mapping[PathLike, Literal["items", "pages", "all"]]
+    """Where to write the pages and items; the ending selects the format. A dict names the records of each file:
+    `{"items.csv": "items", "pages.jsonl": "pages"}`. Unset: no file is written."""
+    csv_guard: bool
+    """Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula. Use it if you open
+    the file in a spreadsheet."""
+    depth: int
+    """Number of links to follow away from the given URLs. 0: fetch only these. Unset: no limit."""
+    max_pages: int
+    """Stop after this many fetched pages. Unset: no limit."""
+    domain_max_pages: int
+    """Largest number of pages of one domain. Unset: no limit."""
+    scope: Literal["domain", "host", "path", "any"]
+    """Links to follow. domain: to the domains of the given URLs, with all subdomains; host: to their hosts; path: into
+    their directories; any: anywhere."""
+    allow_domain: Texts
+    """Also follow links to this domain and its subdomains."""
+    allow: Texts
+    """Follow only links that match one of these regular expressions, in the URL as it is sent or as browsers show it,
+    from the host on: /shop and /каталог/ are found in paths, ^/shop at their beginning, //shop in hosts."""
+    deny: Texts
+    """Never follow links that match one of these regular expressions, even if they match allow. They are searched as
+    those of allow."""
+    deny_extension: Texts
+    """Do not follow links with one of these file extensions. Unset: a built-in list of images, archives, media and
+    office files."""
+    query_order: Literal["significant", "ignored"]
+    """significant: URLs whose query parameters differ only in their order are different pages. ignored: they are one
+    page; the first of these URLs is fetched, unchanged."""
+    pattern_max_pages: int
+    """Largest number of pages of one pattern, in each worker process: pages whose URLs differ only in numbers, tokens
+    and the values of query parameters, such as those of a calendar without end. Unset: no limit."""
+    path_repeats: int
+    """Number of segments of a link's path that may repeat earlier ones, as in /a/b/a/b, which has two. Relative links
+    without end make ever more; such links are not followed."""
+    drop_parameter: Texts
+    """Query parameters to leave out of URLs: `["ref", "utm_*"]`. Links that differ only in them are one page."""
+    sitemaps: bool
+    """Also crawl the URLs of the sitemaps, RSS and Atom feeds that robots.txt names as sitemaps."""
+    follow_nofollow: bool
+    """Also follow links that are marked nofollow."""
+    rate: str | float
+    """Requests to each domain: a number per second, or `"10/60"` for ten in 60 seconds."""
+    domain_concurrency: int
+    """Requests in flight per domain. Unset: 1 for rates up to one request a second; for higher ones, twice the requests
+    per second, at most 16."""
+    spider: str | type[Spider]
+    """Spider that reads the pages: the name of an installed one, a file (`"shop.py"`), or a class of the program."""
+    priority: int
+    """Priority of the given URLs; the highest is fetched first."""
+    expires: str | float | timedelta | datetime
+    """When to drop the requests that are left: seconds or a timedelta from now, `"12h"`, or a time."""
+    report: PathLike
+    """Write a page about the crawl at its end: what failed and why, response times, broken links. Empty: none."""
+    attrs: Mapping[str, Any]
+    """JSON object that is copied to every record of the crawl."""
+    links: bool
+    """True: `page.record.links` lists all links of each page, with their texts."""
+    text: bool
+    """True: `page.content` has the main content as plain text, with title, author, date and language."""
+    markdown: bool
+    """True: `page.content` has the main content as Markdown."""
+    chunk: int
+    """Split the text or Markdown by its headings into items of at most this many characters. Unset: do not split."""
+    text_in: Literal["records", "items", "both"]
+    """Place of the content: `page.content` and the records, `page.items`, or both. Unset: records; items for chunks."""
+    extract: PathLike | Mapping[str, Any]
+    """Rules for the items to take from the pages: a file in YAML, JSON or TOML, or a dict as such a file has it."""
+    field: Mapping[str, str] | Texts
+    """Fields of the item to take from each page: `{"title": "h1", "price": ".price @number"}`."""
+    unique: Texts
+    """Write only the first of the items that have the same value in this field. With several fields, of those with the
+    same values in all of them. Items without any of the fields are all written."""
+    each: str
+    """CSS selector of one item, for the fields of field. Empty: one item for each page."""
+    assets: Texts
+    """Also fetch files of these kinds that pages embed or link: images, css, js, fonts, video, audio, pdf, documents,
+    or all. They may be on any host."""
+    assets_to: PathLike
+    """Folder for the assets, with a manifest. Unset: the WARC outputs."""
+    max_assets: int
+    """Queue at most this many assets. They do not count in max_pages. Unset: no limit."""
+    robots_patience: float
+    """Seconds for which requests wait for the robots.txt of a site that answers 5xx or not at all; then they fail.
+    Unset: 300 for crawls from the command line, a day for the workers of a service."""
+    retries: int
+    """Further attempts after a temporary failure."""
+    assets_max_bytes: int
+    """Largest asset in bytes, decompressed. A longer one is not kept, and its reason is too_large."""
+    concurrency: int
+    """Requests in flight per process."""
+    processes: int | Literal["auto"]
+    """Number of worker processes. Other than 1 is for `run`, without a loop over the pages. auto: as the setting."""
