@@ -14,10 +14,10 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
+from markupsafe import escape
 
 from gossamer.fakeweb.answer import Answer, html, redirect
 from gossamer.fakeweb.site import scramble
-from gossamer.web.html import html_of
 from gossamer_fakeweb.estate_words import ADDRESSES, KINDS, PLACES, PRICE_PERCENT, TRAITS
 
 HOSTS = frozenset({"estate.test", "localhost", "127.0.0.1"})
@@ -92,9 +92,9 @@ class Estate:
     def _index(self, number: int) -> Answer:
         rows = "".join(
             '<li itemscope itemtype="http://schema.org/Product">'
-            f'<a itemprop="url" href="{_detail_name(each)}"><span itemprop="name">{html_of(_title(each))}</span></a> '
-            f'<span itemprop="price">{_price(each)}</span> <p itemprop="description">{html_of(_description(each))}</p>'
-            f'<span itemscope itemtype="http://schema.org/Place">{html_of(_address(each))}</span>'
+            f'<a itemprop="url" href="{_detail_name(each)}"><span itemprop="name">{escape(_title(each))}</span></a> '
+            f'<span itemprop="price">{_price(each)}</span> <p itemprop="description">{escape(_description(each))}</p>'
+            f'<span itemscope itemtype="http://schema.org/Place">{escape(_address(each))}</span>'
             f'<img itemprop="image" src="../images/{_image_name(each)}"></li>\n'
             for each in range(number * PER_INDEX, (number + 1) * PER_INDEX)
         )
@@ -110,12 +110,12 @@ class Estate:
 
     def _detail(self, number: int) -> Answer:
         return html(
-            f"<html><head><title>{html_of(_title(number))}</title></head>"
+            f"<html><head><title>{escape(_title(number))}</title></head>"
             '<body itemscope itemtype="http://schema.org/Product">'
-            f'<h1 itemprop="name" class="space">{html_of(_title(number))}</h1>\n'
+            f'<h1 itemprop="name" class="space">{escape(_title(number))}</h1>\n'
             f'<p itemprop="price">{_price(number)}</p>\n'
-            f'<p itemprop="description">{html_of(_description(number))}</p>\n'
-            f'<p itemscope itemtype="http://schema.org/Place">\n  {html_of(_address(number))}\n</p>\n'
+            f'<p itemprop="description">{escape(_description(number))}</p>\n'
+            f'<p itemscope itemtype="http://schema.org/Place">\n  {escape(_address(number))}\n</p>\n'
             f'<img itemprop="image" src="../images/{_image_name(number)}"></body></html>'
         )
 
@@ -152,7 +152,7 @@ class Estate:
         if morsel is None or morsel.value not in self._sessions:
             return redirect("/dynamic/error")
         links = "".join(
-            f'<li><a itemprop="url" href="/properties/{_detail_name(number)}">{html_of(_title(number))}</a></li>'
+            f'<li><a itemprop="url" href="/properties/{_detail_name(number)}">{escape(_title(number))}</a></li>'
             for number in _GATED
         )
         return html(f"<html><body><h1>Welcome</h1><ul>{links}</ul></body></html>")

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import HTMLResponse, Response
 
 from gossamer.api.problems import not_found
+from gossamer.web.html import Templates
 from gossamer.web.mounts import page_headers
 from gossamer.web.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TYPE_PREFIX
 
@@ -279,36 +280,12 @@ package, and any file of it that is named here can be read without a token."""
 DOCS_PATHS = frozenset({"/docs", "/openapi.json", "/docs/start.js", *(f"/docs/{name}" for name in _DOCS_FILES)})
 """Paths that `access` serves without a token: a browser sends none when it opens the page."""
 
-# The addresses are relative, so that the page also works behind a proxy that serves the API under a path.
-_DOCS_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Gossamer's REST API</title>
-<link rel="icon" href="docs/favicon-32x32.png">
-<link rel="stylesheet" href="docs/swagger-ui.css">
-</head>
-<body>
-<div id="docs"></div>
-<script src="docs/swagger-ui-bundle.js"></script>
-<script src="docs/start.js"></script>
-</body>
-</html>
-"""
-_DOCS_SCRIPT = """SwaggerUIBundle({
-  url: "openapi.json",
-  dom_id: "#docs",
-  deepLinking: true,
-  displayRequestDuration: true,
-  validatorUrl: null,
-});
-"""
 # With this policy the browser loads nothing from other servers. It may become stricter, but must not be relaxed.
 _DOCS_HEADERS = page_headers(
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_TEMPLATES = Templates("gossamer.api")
 _CACHE_SECONDS = 3600
 """Time for which browsers keep the files of the package. After an update they show the old page that long."""
 
@@ -318,14 +295,14 @@ docs = APIRouter(include_in_schema=False)
 @docs.get("/docs")
 async def docs_page() -> Response:
     """Return the page."""
-    return HTMLResponse(_DOCS_PAGE, headers=_DOCS_HEADERS)
+    return HTMLResponse(_TEMPLATES.render("docs.html.j2"), headers=_DOCS_HEADERS)
 
 
 @docs.get("/docs/{name}")
 async def docs_file(name: str) -> Response:
     """Return a file of the page."""
     if name == "start.js":
-        return Response(_DOCS_SCRIPT, media_type="text/javascript", headers=_DOCS_HEADERS)
+        return Response(_TEMPLATES.render("docs.js"), media_type="text/javascript", headers=_DOCS_HEADERS)
     if name not in _DOCS_FILES:
         raise not_found(f"/docs/{name} does not exist")
     headers = {**_DOCS_HEADERS, "Cache-Control": f"max-age={_CACHE_SECONDS}"}

@@ -10,10 +10,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from random import Random
 
+from markupsafe import escape
+
 from gossamer.fakeweb.answer import Answer, Ending, Mounts, encode, html, plain, redirect
 from gossamer.fakeweb.site import LCG_FACTOR, LCG_STEP, MASK, Fate, Site, SitePage
 from gossamer.fakeweb.spec import Robots, Sitemap
-from gossamer.web.html import html_of
 
 _VOCABULARY = """
 air amber anchor answer autumn barley basket bell birch border bread bridge bright candle canvas carry cedar chalk
@@ -167,12 +168,12 @@ def _block(random: Random, number: int) -> str:
     words = " ".join(random.choices(_WORDS, k=random.randint(25, 90))).capitalize()
     match number % 8:
         case 0:
-            return f'<h2 id="s{number}">{html_of(words[:40])}</h2>\n'
+            return f'<h2 id="s{number}">{escape(words[:40])}</h2>\n'
         case 5:
-            items = "".join(f"<li>{html_of(word)}</li>\n" for word in words.split()[:12])
+            items = "".join(f"<li>{escape(word)}</li>\n" for word in words.split()[:12])
             return f"<ul>\n{items}</ul>\n"
         case _:
-            return f"<p>{html_of(words)}.</p>\n"
+            return f"<p>{escape(words)}.</p>\n"
 
 
 CACHE_BYTES = 64 * 1024 * 1024

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from gossamer import __version__
@@ -34,6 +33,7 @@ from gossamer.report.records import PageFacts, RecordFile
 from gossamer.report.store import PageStore
 from gossamer.report.tables import derive
 from gossamer.sinks.append import check_folder
+from gossamer.web.html import Templates
 
 MARKER = "<!-- Gossamer report -->"
 """Beginning of every page, by which an older report is recognised that may be overwritten. Must not change."""
@@ -139,17 +139,9 @@ def render(
 ) -> str:
     """Return the page. `crawls`: ids. `sources`: names of the files with the records. `notes`: sentences about what the
     records lack. `csv_link`: relative path of the folder with the CSV files; empty: there is none."""
-    parts = files("gossamer.report")
-    style = parts.joinpath("report.css").read_text(encoding="utf-8")
-    environment = Environment(
-        loader=DictLoader({"report.html": parts.joinpath("report.html.j2").read_text(encoding="utf-8")}),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    style = files("gossamer.report").joinpath("templates", "report.css").read_text(encoding="utf-8")
     only_host = figures.main_host if figures.hosts == 1 else ""
-    environment.filters |= {
+    filters: dict[str, Callable[..., Any]] = {
         "number": _number,
         "bytes": lambda value: "–" if value is None else size_text(value),
         "seconds": lambda value: "–" if value is None else seconds_text(value),
@@ -161,7 +153,8 @@ def render(
         "day": _day,
     }
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return environment.get_template("report.html").render(
+    return Templates("gossamer.report", filters=filters).render(
+        "report.html.j2",
         marker=Markup(MARKER),  # noqa: S704 (a constant)
         style=Markup(style),  # noqa: S704 (a file of this package)
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",

@@ -1,18 +1,35 @@
-"""Texts in HTML: they are escaped, unless they are HTML already."""
+"""Pages from templates, whose texts are escaped."""
 
-from html import escape
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
-
-class Html(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
-
-    def __html__(self) -> str:
-        """Return the text for templates, which escape other texts (Jinja, markupsafe)."""
-        return self
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
-def html_of(value: object) -> Html:
-    """Return a value as HTML, for texts and for attributes in quotation marks. None: an empty text."""
-    return value if isinstance(value, Html) else Html(escape("" if value is None else str(value)))
+class Templates:
+    """Templates of one package, in its folder `templates`. A page is made when it is first asked for, not before."""
+
+    def __init__(self, package: str, *, filters: dict[str, Callable[..., Any]] | None = None) -> None:
+        """`filters`: functions for texts, by their names in templates."""
+        self._package = package
+        self._filters = filters or {}
+
+    @cached_property
+    def _environment(self) -> Environment:
+        environment = Environment(
+            loader=PackageLoader(self._package),
+            extensions=["jinja2.ext.do"],
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            auto_reload=False,
+        )
+        environment.filters.update(self._filters)
+        return environment
+
+    def render(self, name: str, **values: Any) -> str:
+        """Return the page that a template makes of these values."""
+        return self._environment.get_template(name).render(values)

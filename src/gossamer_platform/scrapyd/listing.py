@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
-from gossamer.web.html import html_of
 from gossamer_platform.manager.files import OpenJobFile
 from gossamer_platform.scrapyd.frame import PageFrame
 from gossamer_platform.storage.local_file import LocalFile
@@ -26,6 +26,8 @@ from gossamer_platform.v1.reading import file_pieces, pieces
 
 _ENCODINGS: Final = {".gz": "gzip", ".bz2": "bzip2"}
 """Content encodings by the ending of a name. Scrapyd's: fixed."""
+_MOVED: Final = Markup('<a href="{}">{}/</a>\n')
+"""Body of a redirect to a folder, for clients that do not follow it."""
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})$", re.ASCII)
 
 
@@ -89,50 +91,34 @@ def folder_response(entries: Iterable[ListedEntry], request: PageRequest) -> Res
     shown = request.shown
     if not shown.endswith("/"):  # links in a listing are relative
         link = quote(f"{shown}/")
-        return HTMLResponse(f'<a href="{html_of(link)}">{html_of(shown)}/</a>\n', 302, {"Location": link})
+        return HTMLResponse(_MOVED.format(link, shown), 302, {"Location": link})
     return HTMLResponse(_folder(entries, shown, request.frame))
 
 
 def _folder(found: Iterable[ListedEntry], shown: str, frame: PageFrame) -> str:
     in_order = sorted(found, key=lambda entry: (not entry.is_folder, entry.name))
-    entries = [_row(entry, "even" if number % 2 else "odd") for number, entry in enumerate(in_order)]
     root, *below = (part for part in shown.split("/") if part)
-    up = '<p><a href="../">Up to the folder above</a></p>\n' if below else ""
-    empty = "" if entries else '<p class="soft">This folder is empty.</p>\n'
-    body = f"""<h1>Directory listing for {html_of(shown)}</h1>
-{up}{empty}<div class="scroll">
-<table>
-    <thead>
-        <tr>
-            <th>Filename</th>
-            <th>Size</th>
-            <th>Last modified</th>
-            <th>Content type</th>
-            <th>Content encoding</th>
-        </tr>
-    </thead>
-    <tbody>
-{"".join(entries)}
-    </tbody>
-</table>
-</div>"""
-    return frame.page(f"Directory listing for {shown}", body, here=f"/{root}/")
+    return frame.page(
+        "folder.html.j2",
+        f"Directory listing for {shown}",
+        here=f"/{root}/",
+        entries=[_row(entry) for entry in in_order],
+        is_below=bool(below),
+    )
 
 
-def _row(entry: ListedEntry, kind: str) -> str:
+def _row(entry: ListedEntry) -> dict[str, str]:
     name = os.fsencode(entry.name)  # the bytes on the disk, which may not be UTF-8
     slash = "/" if entry.is_folder else ""
-    size = "" if slash else _size(entry.size)
     media, encoding = ("Directory", "") if slash else _types(entry.name)
-    modified = datetime.fromtimestamp(entry.modified_at).strftime("%Y-%m-%d %H:%M")
-    return f"""<tr class="{kind}">
-    <td><a href="{quote(name)}{slash}">{html_of(name.decode(errors="backslashreplace"))}{slash}</a></td>
-    <td>{size}</td>
-    <td>{modified}</td>
-    <td>[{media}]</td>
-    <td>{f"[{encoding}]" if encoding else ""}</td>
-</tr>
-"""
+    return {
+        "link": quote(name) + slash,
+        "name": name.decode(errors="backslashreplace") + slash,
+        "size": "" if slash else _size(entry.size),
+        "modified": datetime.fromtimestamp(entry.modified_at).strftime("%Y-%m-%d %H:%M"),
+        "media": media,
+        "encoding": encoding,
+    }
 
 
 def _size(count: int) -> str:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import typer
+from markupsafe import escape
 
 from gossamer import __version__
 from gossamer.cli import options, terminal
@@ -27,7 +28,6 @@ from gossamer.errors import BadInput, GossamerError
 from gossamer.extract.page import Page
 from gossamer.extract.selection import SelectorList
 from gossamer.settings import Settings
-from gossamer.web.html import html_of
 
 _HEAD = re.compile(r"<head[^>]*>", re.IGNORECASE)
 
@@ -159,7 +159,7 @@ class Prompt:
         )
         content = page.body
         if page.is_html:  # so that the page's images and styles are found
-            base = f'<base href="{html_of(page.url)}">'
+            base = f'<base href="{escape(page.url)}">'
             text = page.text
             head = _HEAD.search(text)
             content = (f"{text[: head.end()]}{base}{text[head.end() :]}" if head else base + text).encode()

@@ -1,0 +1,7 @@
+SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#docs",
+  deepLinking: true,
+  displayRequestDuration: true,
+  validatorUrl: null,
+});
