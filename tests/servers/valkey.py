@@ -38,9 +38,11 @@ class Server:
         password: str = "",
         options: Mapping[str, str] | None = None,
         faked_clock: bool = False,
+        program: str = "",
     ) -> None:
-        """`faked_clock`: it can be set; see `clock`."""
+        """`faked_clock`: it can be set; see `clock`. `program`: another server than Gossamer would run."""
         self.folder = folder
+        self.program = program or str(find_server())
         self.port = port
         self.password = password
         self.options = dict(options or {})
@@ -80,7 +82,7 @@ class Server:
         self.socket_path.unlink(missing_ok=True)
         arguments = [text for name, value in options.items() for text in (f"--{name}", value)]
         self._process = subprocess.Popen(
-            [str(find_server()), *arguments],
+            [self.program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -205,11 +207,16 @@ def folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def standalone(
-    *, tcp: bool = False, password: str = "", options: Mapping[str, str] | None = None, faked_clock: bool = False
+    *,
+    tcp: bool = False,
+    password: str = "",
+    options: Mapping[str, str] | None = None,
+    faked_clock: bool = False,
+    program: str = "",
 ) -> Iterator[Server]:
     """One server, on a unix socket only unless `tcp`; stopped and forgotten afterwards."""
     with folder() as place:
-        server = Server(place, password=password, options=options, faked_clock=faked_clock)
+        server = Server(place, password=password, options=options, faked_clock=faked_clock, program=program)
         try:
             _start_on_free_ports([server], tcp=tcp)
             yield server

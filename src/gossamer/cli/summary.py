@@ -413,6 +413,8 @@ class Summary(CrawlResult):
         """Return the first line: how the command, or its crawl, has ended."""
         if self.pool:
             return f"The worker for the pool {self.pool} has stopped; other workers get its unfinished requests."
+        if self.lost and self.info is not None and self.info.state is CrawlState.FINISHED:
+            return f"The crawl {self.crawl_id} has ended incomplete: the frontier's server lost a part of its data."
         if self.lost:
             return f"The crawl {self.crawl_id} is not finished: the frontier lost its data."
         state = self.info.state if self.info else None

@@ -64,7 +64,7 @@ from gossamer.wiring.frontier import (
     made_outputs,
     read_note,
     seeds_digest,
-    warn_of_memory_only,
+    warn_of_servers,
     write_note,
 )
 from gossamer.wiring.outputs import (
@@ -145,7 +145,7 @@ async def run_crawl(
     delete_old_pages(settings.data_dir, now=time.time(), spared=plan.crawl.id)
     async with frontier_address(settings, name=name, on_trouble=observer.say) as address:
         frontier = await connect(settings, address)
-        warn_of_memory_only(frontier, observer.say)
+        warn_of_servers(frontier, observer.say)
         try:
             result = await _Crawling(settings, plan, start, frontier, address, observer, control, reader).run()
         finally:
@@ -457,6 +457,13 @@ class _Crawling(msgspec.Struct):
             result.info = await self.frontier.crawl_info(self.plan.crawl.id)
         except FrontierError as error:
             result.notes.append(str(error))
+        if result.info and result.info.repairs:
+            result.lost = True
+            lost = counted(result.info.total().dropped.get(DropReason.LOST, 0), "request")
+            result.notes.append(
+                f"The frontier's server lost a part of its append-only file: {lost} and perhaps further ones are gone. "
+                "--fresh fetches everything again."
+            )
         if self.frontier.lost_shards:
             result.lost = True
             result.notes.append(

@@ -356,6 +356,16 @@ class Frontier(Protocol):
         this process has just started, or was itself cut off from the frontier a moment ago (see `LivenessJudge`). None:
         they may be."""
 
+    async def repair(self, crawl: CrawlId | None = None) -> bool:
+        """Compare what a crawl (None: every crawl) has in the frontier with its lists and counts, and correct these:
+        a server that lost a part of its writes may have left queues that no worker gets, and wrong counts. Requests
+        that are counted and nowhere to be found count as dropped (LOST) afterwards. Returns whether anything was
+        wrong.
+
+        Safe beside workers, and without effect where nothing is wrong; but it reads everything, so it is for crawls
+        that should go on and do not. `maintain` calls it by itself after a start of a server that is known to lose
+        writes in that way."""
+
     async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
         """Return a crawl's state and counters, at the same cost for any size. None: no such crawl, or past its
         retention."""

@@ -70,6 +70,9 @@ class CrawlInfo(msgspec.Struct):
     without being added."""
     forgotten_failed: int = 0
     """Number of those that are not kept, because there were too many."""
+    repairs: int = 0
+    """Number of repairs that found wrong counts, because a server had lost a part of its writes. More requests may be
+    gone than those that count as lost: others that were there twice make up for them in the counts."""
     queued_by_priority: dict[int, int] = {}
     spiders: dict[str, SpiderCounts] = {}
     expires: dict[str, float] = {}

@@ -69,6 +69,8 @@ class DropReason(StrEnum):
     """Beyond the 50,000 URLs that a sitemap may list, or in an index of sitemaps that another index names."""
     MOVED = "moved"
     """The request continues as another entry, under the domain that it was redirected to."""
+    LOST = "lost"
+    """The frontier's server lost it, with a part of its append-only file."""
 
 
 MAX_PRIORITY = 60_000

@@ -115,6 +115,10 @@ _EXPLANATIONS = {
     "bad_url": Explanation("It leads to an invalid URL"),
     "sitemap_limit": Explanation("It is beyond the limits of a sitemap"),
     "moved": Explanation("It continues under another domain"),
+    "lost": Explanation(
+        "The frontier's server lost it, with a part of its append-only file",
+        "Valkey 9.1.2 or newer loses none so. --fresh fetches everything.",
+    ),
 }
 
 _ACCEPT_ANY = " --insecure accepts any certificate."

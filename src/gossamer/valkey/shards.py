@@ -129,8 +129,10 @@ class Shards:
         """Smallest `set-max-intset-entries` of the servers; the documented default where a server hides it."""
         self.version = ""
         """Version of the oldest server in terms of Redis, e.g. `7.2.4`."""
-        self.memory_only: tuple[str, ...] = ()
-        """Addresses of the servers that write nothing to disk."""
+        self.warnings: tuple[str, ...] = ()
+        """What a person should know of the servers; each begins with the address of one."""
+        self.keeps_torn = False
+        """True: after a start, a server may have carried out half of a transaction."""
         self.unconfirmed = 0
         """Number of confirmed calls that went to a server without replica."""
 
@@ -158,7 +160,10 @@ class Shards:
             await shards.close()
             raise
         shards.max_intset_entries = min(report.max_intset_entries for report in reports)
-        shards.memory_only = tuple(str(c) for c, report in zip(primaries, reports, strict=True) if report.memory_only)
+        shards.warnings = tuple(
+            f"{client} {text}" for client, report in zip(primaries, reports, strict=True) for text in report.warnings
+        )
+        shards.keeps_torn = any(report.keeps_torn for report in reports)
         shards.version = min((report.version for report in reports), key=lambda v: [int(n) for n in v.split(".")])
         return shards
 
@@ -167,7 +172,9 @@ class Shards:
 
         Connections are made when they are needed, so servers that are unavailable do not disturb the others.
         """
-        return Shards(self._topology.clone(), confirm_ms=self._confirm_ms)
+        clone = Shards(self._topology.clone(), confirm_ms=self._confirm_ms)
+        clone.keeps_torn = self.keeps_torn
+        return clone
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

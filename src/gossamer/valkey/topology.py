@@ -10,8 +10,9 @@ import asyncio
 import binascii
 import contextlib
 import logging
+import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -346,6 +347,15 @@ class Topology:
 
 MEMORY_ONLY = "keeps nothing on disk: all crawls are lost when its process ends; set appendonly yes"
 """Text of a warning, without the server's name at its beginning."""
+KEEPS_TORN = (
+    "keeps half of a transaction when its append-only file is cut (power loss), and carries it out at a later start: "
+    "requests are then lost or fetched twice; use Valkey 9.1.2 or newer, or set aof-load-truncated no and mend a cut "
+    "file with its check-aof program"
+)
+"""Text of a warning, without the server's name at its beginning."""
+_WITHOUT_TORN = (9, 1, 2)
+"""Version of Valkey that removes an incomplete transaction from its append-only file. Redis 7.0.15 and 8.2.3 and
+Valkey 8.1.8 and 9.1.1 remove only the incomplete command at its end, and no later Redis is known to do better."""
 _DEFAULT_INTSET_ENTRIES = 512
 """Value of `set-max-intset-entries` where a server hides it: the default of redis.conf and valkey.conf. Change it only
 when theirs changes."""
@@ -357,6 +367,7 @@ _QUESTIONS: tuple[tuple[str, ...], ...] = (
     ("CONFIG", "GET", "maxmemory-policy"),
     ("CONFIG", "GET", "appendonly"),
     ("CONFIG", "GET", "save"),
+    ("CONFIG", "GET", "aof-load-truncated"),
 )
 """Commands of `check_server`, which unpacks the replies in this order."""
 
@@ -366,8 +377,10 @@ class ServerReport(msgspec.Struct, frozen=True):
 
     version: str
     max_intset_entries: int
-    memory_only: bool
-    """True when the server writes neither an append-only file nor snapshots."""
+    warnings: tuple[str, ...]
+    """What a person should know of the server, without its name at the beginning."""
+    keeps_torn: bool
+    """True when the server may carry out half of a transaction after its append-only file was cut."""
 
 
 async def check_server(client: ValkeyClient, *, cluster: bool) -> ServerReport:
@@ -378,7 +391,8 @@ async def check_server(client: ValkeyClient, *, cluster: bool) -> ServerReport:
     wrong version or missing scripts make the first call fail; wrong eviction or persistence goes unnoticed.
     """
     connection = client.ready_connection or await client.connection()
-    info, exists, intset, eviction, append, save = await connection.send_all([pack(command) for command in _QUESTIONS])
+    replies = await connection.send_all([pack(command) for command in _QUESTIONS])
+    info, exists, intset, eviction, append, save, truncated = replies
     if isinstance(info, ReplyError):
         if error_code(info) != "NOPERM":
             raise translate_error(info, doing=f"asking {client} for its version")
@@ -399,16 +413,29 @@ async def check_server(client: ValkeyClient, *, cluster: bool) -> ServerReport:
     if policy != "noeviction":
         _log.warning("%s has maxmemory-policy %s and may forget URLs when it is full; set noeviction", client, policy)
     without_file = _setting(append, "yes") == "no"
-    memory_only = without_file and not _setting(save, "unknown")
-    if memory_only:
-        _log.warning("%s %s", client, MEMORY_ONLY)
+    keeps_torn = not without_file and _setting(truncated, "no") == "yes" and _keeps_torn_transactions(info_fields)
+    warnings = []
+    if without_file and not _setting(save, "unknown"):
+        warnings.append(MEMORY_ONLY)
     elif without_file:
         _log.warning(
             "%s keeps no append-only file: with its process everything since its last snapshot is lost; "
             "set appendonly yes",
             client,
         )
-    return ServerReport(version, int(_setting(intset, str(_DEFAULT_INTSET_ENTRIES))), memory_only)
+    if keeps_torn:
+        warnings.append(KEEPS_TORN)
+    for warning in warnings:
+        _log.warning("%s %s", client, warning)
+    return ServerReport(version, int(_setting(intset, str(_DEFAULT_INTSET_ENTRIES))), tuple(warnings), keeps_torn)
+
+
+def _keeps_torn_transactions(info: Mapping[str, str]) -> bool:
+    """Return whether a server of this version keeps half of a transaction. `info`: the section `server` of INFO."""
+    if not info:  # an access list hides it
+        return False
+    version = info.get("valkey_version")  # Redis has none
+    return version is None or tuple(map(int, re.findall(r"\d+", version)[:3])) < _WITHOUT_TORN
 
 
 def _setting(reply: Reply, default: str) -> str:

@@ -25,7 +25,6 @@ from gossamer.sinks.open import has_content, is_local, local_path
 from gossamer.valkey.datadir import DataDir, full_disk, unusable
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
-from gossamer.valkey.topology import MEMORY_ONLY
 
 
 @asynccontextmanager
@@ -79,10 +78,10 @@ async def open_frontier(settings: Settings, shards: Shards) -> ValkeyFrontier:
     )
 
 
-def warn_of_memory_only(frontier: ValkeyFrontier, say: Callable[[str], None]) -> None:
-    """Warn of each server of the frontier that keeps nothing on disk."""
-    for server in frontier.memory_only_servers:
-        say(f"{server} {MEMORY_ONLY}.")
+def warn_of_servers(frontier: ValkeyFrontier, say: Callable[[str], None]) -> None:
+    """Warn of servers of the frontier that may lose data."""
+    for warning in frontier.server_warnings:
+        say(f"{warning}.")
 
 
 async def list_running_first(

@@ -55,6 +55,7 @@ from gossamer.worker.proxies import ProxyOptions, WorkerProxies
 from gossamer.worker.records import PageText
 from gossamer.worker.robots import FrontierRobotsStore, RobotsChecker, RobotsWaits
 from gossamer.worker.seen import SeenCache, SeenTable
+from gossamer.worker.stalled_run import StalledRun
 from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits, WorkerStages
 
 if TYPE_CHECKING:
@@ -219,6 +220,7 @@ class _WorkerParts:
         # A program that reads the pages gets the messages through its log.
         self.troubles = Troubles(say, level=logging.WARNING if reader is None else logging.INFO)
         self.retrier = Retrier(self.troubles)
+        frontier.on_repair(partial(self.troubles.report, logs.FRONTIER_REPAIRED))
         self.tally = Tally()
         # A service has no person in front of it, and its requests come at any time.
         self._counts = WorkerCounts(self.tally, SeedErrors(self.troubles) if run is not None else None)
@@ -300,8 +302,14 @@ class _WorkerParts:
                 dead_after_seconds=settings.worker.heartbeat,
                 drain_seconds=settings.worker.drain,
             ),
-            run=WatchedRun(run.crawl.id, run.number, run.crawl.idle_seconds) if run else None,
+            run=self._watched(run) if run is not None else None,
         )
+
+    def _watched(self, run: Run) -> WatchedRun:
+        """Return the run whose end ends the worker."""
+        spiders = (*self._loaded_spiders.names, ASSET_SPIDER)
+        stalled = StalledRun(self._frontier, spiders, self.troubles)
+        return WatchedRun(run.crawl.id, run.number, run.crawl.idle_seconds, stalled)
 
     async def follow_proxies(self, holder: ValkeyLeaseholder) -> None:
         """Lease for the addresses of the proxies that can be used, where each has a budget of its own. Also end reports

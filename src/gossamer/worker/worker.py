@@ -30,6 +30,7 @@ from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.worker.fetcher import Fetcher
 from gossamer.worker.robots import RobotsWaits
+from gossamer.worker.stalled_run import StalledRun
 
 log = logging.getLogger("gossamer.worker")
 
@@ -177,6 +178,8 @@ class WatchedRun(msgspec.Struct, frozen=True):
     number: int
     idle_seconds: float
     """Time that the run must have nothing to do before it is finished. If it is not 0, the worker checks for that."""
+    stalled: StalledRun | None = None
+    """Gets the state of the run while nothing of it is due."""
 
 
 class Worker:
@@ -341,6 +344,8 @@ class Worker:
             commits.after_lease(len(leases), has_later_work=self._holder.has_later_work)
             self._slots.give(await self._postpone(leases))
             empty_leases = 0 if leases else empty_leases + 1
+            if leases and self._run is not None and self._run.stalled is not None:
+                self._run.stalled.on_leases()
             if len(leases) >= free:
                 continue  # there may be more
             if not leases and self._is_idle() and await self._is_over():
@@ -393,9 +398,13 @@ class Worker:
             if run.idle_seconds:
                 await self._frontier.finish_idle()
             info = await self._frontier.crawl_info(run.crawl)
+            if info is None or info.state is not CrawlState.RUNNING or info.run != run.number:
+                return True
+            if run.stalled is not None and not self._holder.has_later_work:
+                await run.stalled.look(info)
         except FrontierUnavailable:
-            return False
-        return info is None or info.state is not CrawlState.RUNNING or info.run != run.number
+            pass
+        return False
 
     async def _wait_or_stop(self, wait: "asyncio.Future[Any]") -> None:
         """Wait for `wait`, but not after `stop`. Cancels what is still waiting."""

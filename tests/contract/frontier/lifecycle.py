@@ -56,6 +56,8 @@ class RequestEvent(StrEnum):
     """The time of its submission, or of its spider's part of the crawl, is over."""
     EXHAUST = "exhaust"
     """The page budget of its crawl, or of its crawl on its domain, is used up."""
+    LOSE = "lose"
+    """The server lost it with a part of its writes."""
     REVIVE = "revive"
     """A person starts its crawl again: what got no answer is fetched once more."""
 
@@ -81,6 +83,9 @@ TRANSITIONS: dict[tuple[RequestStatus, RequestEvent], RequestStatus] = {
     (RequestStatus.LEASED, RequestEvent.SUSPECT): RequestStatus.LATER,
     (RequestStatus.LEASED, RequestEvent.STOP): RequestStatus.DROPPED,
     (RequestStatus.LEASED, RequestEvent.EXPIRE): RequestStatus.DROPPED,
+    (RequestStatus.QUEUED, RequestEvent.LOSE): RequestStatus.DROPPED,
+    (RequestStatus.LATER, RequestEvent.LOSE): RequestStatus.DROPPED,
+    (RequestStatus.LEASED, RequestEvent.LOSE): RequestStatus.DROPPED,
     (RequestStatus.FAILED, RequestEvent.REVIVE): RequestStatus.QUEUED,
     (RequestStatus.DROPPED, RequestEvent.REVIVE): RequestStatus.QUEUED,
 }

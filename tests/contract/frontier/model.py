@@ -602,7 +602,11 @@ class Model:
                 assert info.total().done == info.total().added, f"{where} while requests wait"
                 run.state = CrawlState.FINISHED
         else:
-            assert info.state is run.state, f"{where}, not {run.state}"
+            expected = run.state
+            ends = {run.stopped_spiders.get(entry.spider) for entry in run.entries}
+            if expected is CrawlState.FINISHED and ends and None not in ends:  # its parts were ended one by one
+                expected = CrawlState.EXPIRED if ends == {CrawlState.EXPIRED} else CrawlState.STOPPED
+            assert info.state is expected, f"{where}, not {expected}"
         assert (info.ended is None) == (info.state is CrawlState.RUNNING), f"{where}, ended {info.ended}"
 
     def run_of(self, run: Run) -> ModelRun:

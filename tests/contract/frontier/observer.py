@@ -25,7 +25,12 @@ Place = str
 Step = tuple[Place, Place]
 
 _PLACES = {"q": "queued", "l": "later", "h": "leased", "f": "fetched", "F": "failed"}
-_DROPPED = {"stopped": RequestEvent.STOP, "expired": RequestEvent.EXPIRE, "budget": RequestEvent.EXHAUST}
+_DROPPED = {
+    "stopped": RequestEvent.STOP,
+    "expired": RequestEvent.EXPIRE,
+    "budget": RequestEvent.EXHAUST,
+    "lost": RequestEvent.LOSE,
+}
 _WAITING = (RequestStatus.QUEUED.value, RequestStatus.LATER.value)
 
 

@@ -130,12 +130,13 @@ class Pair:
         return leases
 
     async def lease_all_due(self, worker: ModelWorker, *, limit: int = 50) -> list[Lease]:
-        """Until nothing more comes; then nothing may be left that had to. Another pool or spider may have the
+        """Until nothing more comes; then nothing may be left that had to. Each other pool and spider may have the
         turn on a domain for a moment."""
         found = await self._lease_until_empty(worker, limit)
-        if self.model.overdue(worker, self.clock.now):
-            await self.pass_time(GRACE_SECONDS)
-            found += await self._lease_until_empty(worker, limit)
+        for _ in {(other.pool, spider) for other in self.model.workers for spider in other.spiders}:
+            if self.model.overdue(worker, self.clock.now):
+                await self.pass_time(GRACE_SECONDS)
+                found += await self._lease_until_empty(worker, limit)
         left = self.model.overdue(worker, self.clock.now)
         assert left == [], f"due, and handed out to nobody: {left}"
         return found
@@ -231,6 +232,11 @@ class Pair:
         expected = self.model.reclaim(self.clock.now)
         assert taken == expected or self.lost, f"{taken} taken back, not {expected}"
         return taken
+
+    async def repair(self) -> None:
+        """Nothing has to be repaired, whatever has happened: a wrong repair would lose requests, or count some twice."""
+        wrong = await self.frontier_again(self.frontier.repair)
+        assert not wrong, "something had to be corrected, though the server has lost nothing"
 
     async def set_policy(self, domain: str | None, policy: DomainPolicy | None) -> None:
         await self.frontier_again(lambda: self.frontier.set_domain_policy(domain, policy))

@@ -296,6 +296,10 @@ class FrontierMachine(RuleBasedStateMachine):
     def reclaim(self) -> None:
         self.run(self.pair.reclaim())
 
+    @rule()
+    def repair(self) -> None:
+        self.run(self.pair.repair())
+
     @rule(data=st.data(), leases_first=st.booleans())
     def kill(self, data: st.DataObject, leases_first: bool) -> None:
         if (worker := self.some_worker(data)) is None:

@@ -175,9 +175,28 @@ async def failures_that_are_retried(steps: Steps) -> None:
     await steps.frontier.retry_failed(run, PLAIN)
 
 
+async def requests_that_the_server_lost(steps: Steps) -> None:
+    for status in ("queued", "later", "leased"):
+        run = await steps.add("link")
+        base = f"{steps.stage.prefix}:{{{shard_of(f'd{steps.names}.test', steps.stage.shards)}}}:"
+        connection = steps.stage.connections[0]
+        match status:
+            case "queued":
+                await connection.command(base, "DEL", f"{base}q:{run.crawl.id.token}|link|d{steps.names}.test|0")
+            case "later":
+                await steps.settle(run, Outcome.RETRY)
+                members = await connection.command(base, "ZRANGE", f"{base}later", 0, -1)
+                mine = [member for member in members if run.crawl.id.token.encode() in member]
+                await connection.command(base, "ZREM", f"{base}later", *mine)
+            case "leased":
+                holder, lease = await steps.lease(run)
+                await connection.command(base, "HDEL", f"{base}l:{holder.session_name(lease.shard)}", lease.id)
+        assert await steps.frontier.repair(run.crawl.id)
+
+
 SCENARIOS = (
     outcomes, requests_that_are_due_again, limits, page_budgets, ends, deaths, runs_that_were_given_up,
-    runs_that_were_forgotten, failures_that_are_retried,
+    runs_that_were_forgotten, failures_that_are_retried, requests_that_the_server_lost,
 )  # fmt: skip
 
 

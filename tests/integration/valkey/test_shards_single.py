@@ -6,9 +6,11 @@ import pytest
 import uvloop
 
 from gossamer.errors import BadInput, FrontierError, FrontierFull, FrontierUnavailable, ServerUnsuitable
+from gossamer.valkey import topology
 from gossamer.valkey.connection import retrying
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
+from tests.servers.program import require
 from tests.servers.valkey import Server, standalone, wait_until
 
 COUNT = Script("count", "return redis.call('INCRBY', KEYS[1] .. 'n', ARGV[1])")
@@ -162,13 +164,13 @@ async def test_a_server_that_keeps_nothing_is_warned_about(caplog: pytest.LogCap
     with standalone(options={"appendonly": "no"}) as server:
         shards = await Shards.connect(server.address)
         assert caplog.text.count("keeps nothing on disk") == 1
-        assert len(shards.memory_only) == 1
+        assert len(shards.warnings) == 1
         await shards.close()
         caplog.clear()
         server.command("CONFIG", "SET", "save", "3600 1")
         shards = await Shards.connect(server.address)
         assert caplog.text.count("keeps no append-only file") == 1
-        assert shards.memory_only == ()
+        assert shards.warnings == ()
         await shards.close()
         caplog.clear()
         server.command("CONFIG", "SET", "appendonly", "yes")
@@ -185,3 +187,26 @@ async def blocked(server: Server, count: int) -> None:
     await asyncio.to_thread(
         wait_until, lambda: int(server.info("clients")["blocked_clients"]) >= count, "a client to hang"
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "warned"), [({}, True), ({"aof-load-truncated": "no"}, False), ({"appendonly": "no"}, False)]
+)
+async def test_a_server_that_keeps_half_transactions_is_warned_about(option: dict[str, str], warned: bool) -> None:
+    """Where it may load a file that was cut. The server that Gossamer runs does not keep them."""
+    for program in ("", require("redis-server")):
+        with standalone(options=option, program=program) as server:
+            shards = await Shards.connect(server.address)
+            told = any("keeps half of a transaction" in warning for warning in shards.warnings)
+            assert told == shards.keeps_torn == shards.clone().keeps_torn == (warned and bool(program))
+            await shards.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "keeps"),
+    [(None, True), ("8.1.8", True), ("9.1.1", True), ("9.1.2", False), ("9.2.0-rc1", False), ("10.0.0", False)],
+)
+def test_versions_that_keep_half_transactions(version: str | None, keeps: bool) -> None:
+    known = {"redis_version": "7.2.4"} | ({"valkey_version": version} if version else {})
+    assert topology._keeps_torn_transactions(known) is keeps
+    assert not topology._keeps_torn_transactions({}), "a server that hides its version"

@@ -26,6 +26,8 @@ ATOMIC_STEPS = {
     "page_budget": 815,
     "purge": 855,
     "reclaim": 1215,
+    "recount_crawls": 2140,
+    "relist_queues": 2875,
     "retry_failed": 1030,
     "settle": 1370,
 }

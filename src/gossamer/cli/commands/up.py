@@ -30,7 +30,7 @@ from gossamer.net.credentials import hide_secrets
 from gossamer.settings import Settings
 from gossamer.settings.rows import row_of
 from gossamer.telemetry import logs
-from gossamer.wiring.frontier import frontier_address, warn_of_memory_only
+from gossamer.wiring.frontier import frontier_address, warn_of_servers
 from gossamer.wiring.outputs import check_app_outputs
 from gossamer.wiring.processes import WorkerProcesses, with_process_count
 from gossamer.wiring.service import (
@@ -185,7 +185,7 @@ async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str], pla
             platform = ""
             if platform_port is not None:
                 platform = await closing.enter_async_context(_platform(settings, platform_port))
-        warn_of_memory_only(cluster.frontier, terminal.say)
+        warn_of_servers(cluster.frontier, terminal.say)
         warn_of_unusable_extension(terminal.say)
         processes = None
         if workers:

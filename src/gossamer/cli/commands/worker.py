@@ -23,7 +23,7 @@ from gossamer.net.credentials import hide_secrets
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.valkey.datadir import running_address
-from gossamer.wiring.frontier import connect, warn_of_memory_only
+from gossamer.wiring.frontier import connect, warn_of_servers
 from gossamer.wiring.outputs import check_app_outputs
 from gossamer.wiring.processes import with_process_count
 from gossamer.worker.loading import find_spider, make_spider
@@ -118,7 +118,7 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
         WorkMonitor.serve(settings.worker.metrics) as monitor,
     ):
         frontier = await when_reachable("frontier", lambda: connect(settings, address), display.say)
-        warn_of_memory_only(frontier, display.say)
+        warn_of_servers(frontier, display.say)
         try:
             started = time.monotonic()
             result = await work(

@@ -167,9 +167,9 @@ class ValkeyFrontier:
         return self._commands.shards
 
     @property
-    def memory_only_servers(self) -> Sequence[str]:
-        """Names of the servers that kept nothing on disk when this process connected."""
-        return self._commands.shards.memory_only
+    def server_warnings(self) -> Sequence[str]:
+        """What a person should know of the servers, as of when this process connected; each begins with an address."""
+        return self._commands.shards.warnings
 
     @property
     def shard_count(self) -> int:
@@ -272,6 +272,16 @@ class ValkeyFrontier:
 
     async def maintain(self, *, may_declare_dead: Callable[[], bool] | None = None, shard: int | None = None) -> int:
         return await self._maintenance.maintain(may_declare_dead=may_declare_dead, shard=shard)
+
+    def on_repair(self, report: Callable[[str], None]) -> None:
+        """Have `report` called with a sentence about each repair by this process. By default it is logged."""
+        self._maintenance.on_repair = report
+
+    async def repair(self, crawl: CrawlId | None = None) -> bool:
+        if crawl is None:
+            return any([await self._maintenance.repair(shard) for shard in range(self.shard_count)])
+        home = await runs.read_home(self._commands, crawl.token)
+        return any([await self._maintenance.repair(shard, crawl.token) for shard in (home.shards if home else ())])
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

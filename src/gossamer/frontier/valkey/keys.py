@@ -44,6 +44,8 @@ class KeyPattern(StrEnum):
     - shards: number of shards
     - secret: key of the fingerprints
     - id: random id of the shard
+    - process: id of the server's process after whose start the shard was repaired; only where a server may carry out
+      half of a transaction
     """
     NUMBERS = "n"
     """Hash: the last number of a lease, the last turn, the last number of a call that retries, whether any crawl ever
@@ -87,6 +89,7 @@ class KeyPattern(StrEnum):
     - alone: set when no other shard has a share in the page budget
     - n, b: numbers of fingerprints and of buckets of the seen-set; s: the only fingerprint
     - doms: number of domains
+    - w: number of repairs that found wrong counts
     - k, K: number and bytes of the requests in FAILED; v: number of those that failed when it was full
     - counters of a spider, by the letter before the colon: a added, q queued, l later, h leased, f fetched, F failed by
       reason, D dropped by reason, L links dropped by reason, p queued by priority

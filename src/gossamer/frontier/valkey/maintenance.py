@@ -10,14 +10,18 @@ delayed with it, and their pages would be fetched twice.
 """
 
 import asyncio
+import contextlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gossamer.errors import FrontierError
 from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.frontier.valkey.identity import FrontierIdentity
 from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.frontier.valkey.policies import apply_default_policy
+from gossamer.frontier.valkey.repair import RepairResult, ShardRepair
 from gossamer.frontier.valkey.runs import (
     carry_out_stop,
     end_if_forgotten,
@@ -30,6 +34,11 @@ from gossamer.frontier.valkey.runs import (
 )
 from gossamer.model.crawl import CrawlState
 from gossamer.model.request import MAX_DEATHS
+from gossamer.policy.words import counted
+from gossamer.telemetry import logs as names
+from gossamer.valkey.client import read_info
+
+log = logging.getLogger("gossamer.frontier")
 
 # Maximum numbers of leases reclaimed, runs finished and keys deleted per call. Larger values make each call longer, and
 # a shard executes no other call meanwhile.
@@ -68,6 +77,10 @@ class ShardMaintenance:
         """Number of requests reclaimed from dead workers."""
         self._shard_times: dict[int, tuple[float, float]] = {}
         """By shard, two clocks read at its last reply: the shard's time (ms) and this process's monotonic time (s)."""
+        self._looked_in: dict[int, int] = {}
+        """By shard, the data epoch in which it was last compared whether its server has started again."""
+        self.on_repair: Callable[[str], None] | None = None
+        """Gets a sentence about each repair. None: it is logged."""
 
     async def maintain(self, *, may_declare_dead: Callable[[], bool] | None, shard: int | None) -> int:
         shards = range(self._commands.count) if shard is None else (shard,)
@@ -88,6 +101,8 @@ class ShardMaintenance:
         await self._identity.compare(shard, shard_id)  # first: the shard may have lost its data
         reclaimed = await self._reclaim(shard, may_declare_dead=may_declare_dead) if has_dead and not hung else 0
         await self._resume(shard, pending)
+        if self._commands.shards.keeps_torn:
+            await self._repair_after_start(shard)
         # What was reclaimed or resumed may have left runs without work.
         if has_idle or reclaimed or any(pending):
             while await finish_idle(self._commands, shard, limit=_RUNS_A_STEP, retention_ms=self._retention_ms):
@@ -95,6 +110,40 @@ class ShardMaintenance:
         while await call(shard, "sweep", _KEYS_A_STEP, self._retention_ms):
             pass
         return reclaimed
+
+    async def _repair_after_start(self, shard: int) -> None:
+        """Repair the shard if its server has started since the last repair: it may have carried out half of a
+        transaction then. Does nothing while the connections last that it had at the last look."""
+        epoch = self._commands.shards.data_epoch
+        if self._looked_in.get(shard) == epoch:
+            return
+        meta = self._commands.keys[shard].key(KeyPattern.META)
+        info = read_info(await self._commands.plain(shard, "INFO", "server"))
+        process = info.get("run_id", "")
+        if await self._commands.plain(shard, "HGET", meta, "process") != process.encode():
+            # The half that is in the file is not carried out before the next start, and a new file does not have it.
+            with contextlib.suppress(FrontierError):  # forbidden, or under way for another shard of the server
+                await self._commands.plain(shard, "BGREWRITEAOF")
+            await self.repair(shard)
+            await self._commands.plain(shard, "HSET", meta, "process", process)
+        self._looked_in[shard] = epoch
+
+    async def repair(self, shard: int, token: str = "") -> RepairResult:
+        """Repair a shard, or (`token`) one crawl on it, and report what was wrong."""
+        task = ShardRepair(self._commands, shard, retention_ms=self._retention_ms)
+        result = await (task.run_for(token) if token else task.run())
+        for idle in result.idle:
+            with postpone_if_unavailable():
+                await try_finish(self._commands, idle, retention_ms=self._retention_ms)
+        if result:
+            self._report(_repair_text(shard, result))
+        return result
+
+    def _report(self, sentence: str) -> None:
+        if self.on_repair is not None:
+            self.on_repair(sentence)
+        else:
+            log.warning("%s %s", names.FRONTIER_REPAIRED, sentence)
 
     async def _reclaim(self, shard: int, *, may_declare_dead: Callable[[], bool] | None) -> int:
         """Reclaim the leases of dead workers, and return their number."""
@@ -161,3 +210,23 @@ class ShardMaintenance:
                 await rebalance_budget(commands, token.decode(), shard, retention_ms=retention_ms)
         if applying_policy:
             await apply_default_policy(commands, shard)
+
+
+def _repair_text(shard: int, result: RepairResult) -> str:
+    """Return what a repair has found, as sentences."""
+    lost = sum(result.lost.values())
+    found = [
+        text
+        for count, text in (
+            (result.queues, counted(result.queues, "queue") + " that no worker would have got"),
+            (result.leases, counted(result.leases, "worker") + " whose requests nobody would have taken back"),
+            (result.counts, counted(result.counts, "wrong count")),
+        )
+        if count
+    ]
+    sentences = [f"The server of shard {shard} had lost a part of its writes."]
+    if found:
+        sentences.append(f"Corrected: {', '.join(found)}.")
+    if lost:
+        sentences.append(f"Gone: {counted(lost, 'request')}; they count as dropped (lost), and their URLs as seen.")
+    return " ".join(sentences)

@@ -241,9 +241,10 @@ local function take(group, spider, domain, lease_egress, policy, head, is_first)
   if is_starved then
     starve(crawl, group, domain, head.member)
   end
-  -- The entries have left the queue: its share and the agenda note it now, its counters at the end of the call.
+  -- The entries have left the queue: its share and the agenda note it now, its counters at the end of the call. A queue
+  -- that is not there, because the server lost it, leaves them, too.
   source.left, source.leased = source.left + left, source.leased + count
-  if change_share(token, domain, spider, priority, -left) == 0 then
+  if change_share(token, domain, spider, priority, entries[1] and -left or -INF) == 0 then
     change_agenda("ZREM", group, domain, head.member)
   elseif takes_turns and not is_starved then -- it goes behind the other queues of its priority
     local turn_behind = redis.call("HINCRBY", BASE .. "n", "turn", 1)
