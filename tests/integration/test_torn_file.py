@@ -49,11 +49,13 @@ def is_rewritten(server: Server) -> bool:
 
 
 def tear(server: Server) -> None:
-    """Kill the server, cut its file in the middle of a long transaction near its end, and start it: it drops the command
-    that is torn. At the next start it may carry out the half of the transaction that it has kept."""
+    """Kill the server, cut its file in the middle of a long transaction near its end, and start it: it drops the
+    command that is torn. At the next start it may carry out the half of the transaction that it has kept."""
     wait_until(
-        lambda: server.info("persistence")["aof_rewrite_in_progress"] == "0"
-        and EXEC.search(newest_file(server).read_bytes()) is not None,
+        lambda: (
+            server.info("persistence")["aof_rewrite_in_progress"] == "0"
+            and EXEC.search(newest_file(server).read_bytes()) is not None
+        ),
         "a transaction",
     )
     server.kill()
@@ -82,8 +84,8 @@ class TornCrawl(msgspec.Struct):
 
 
 async def crawl_torn(tmp_path: Path, server: Server, *, rewritten: bool) -> TornCrawl:
-    """Tear the file of the server again and again, and start the server once more each time. `rewritten`: not before the
-    file is written anew."""
+    """Tear the file of the server again and again, and start the server once more each time. `rewritten`: not before
+    the file is written anew."""
     with (
         FakeWeb.start(WebSpec(hosts=6, pages=100, page_bytes=1000, out_degree=8)) as web,
         Fleet(tmp_path, resolve=web.resolve_overrides()) as fleet,
@@ -215,6 +217,6 @@ def test_a_crawl_whose_requests_are_gone_ends_and_says_so(stuck: Stuck) -> None:
     code, out = stuck.ended()
     assert code == 3, out
     assert "Gone: 1 request" in stuck.said()
-    assert "The crawl stuck has ended incomplete: the frontier's server lost a part of its data." in out
+    assert "The crawl stuck has ended, but may be incomplete: the frontier's server lost a part of its writes." in out
     assert "not fetched: lost 1" in out
     assert "--fresh fetches everything again." in out

@@ -258,7 +258,7 @@ class Summary(CrawlResult):
 
     def exit_code(self) -> int:
         """Return 0: finished; 1: no page could be fetched, an output or the report could not be written, or records are
-        missing; 3: the frontier lost its data; 130: interrupted."""
+        missing; 3: the frontier lost its data, or a part of them; 130: interrupted."""
         if self.lost:
             return _LOST_DATA_EXIT_CODE
         if self.interrupted and not self.finished:
@@ -414,7 +414,10 @@ class Summary(CrawlResult):
         if self.pool:
             return f"The worker for the pool {self.pool} has stopped; other workers get its unfinished requests."
         if self.lost and self.info is not None and self.info.state is CrawlState.FINISHED:
-            return f"The crawl {self.crawl_id} has ended incomplete: the frontier's server lost a part of its data."
+            return (
+                f"The crawl {self.crawl_id} has ended, but may be incomplete: the frontier's server lost a part of its "
+                "writes."
+            )
         if self.lost:
             return f"The crawl {self.crawl_id} is not finished: the frontier lost its data."
         state = self.info.state if self.info else None

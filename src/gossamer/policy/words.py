@@ -117,7 +117,7 @@ _EXPLANATIONS = {
     "moved": Explanation("It continues under another domain"),
     "lost": Explanation(
         "The frontier's server lost it, with a part of its append-only file",
-        "Valkey 9.1.2 or newer loses none so. --fresh fetches everything.",
+        "Valkey 9.1.2 or newer does not lose requests in this way. --fresh fetches everything.",
     ),
 }
 

@@ -348,9 +348,8 @@ class Topology:
 MEMORY_ONLY = "keeps nothing on disk: all crawls are lost when its process ends; set appendonly yes"
 """Text of a warning, without the server's name at its beginning."""
 KEEPS_TORN = (
-    "keeps half of a transaction when its append-only file is cut (power loss), and carries it out at a later start: "
-    "requests are then lost or fetched twice; use Valkey 9.1.2 or newer, or set aof-load-truncated no and mend a cut "
-    "file with its check-aof program"
+    "keeps half of a transaction when its append-only file is cut (power loss), and may carry it out at a later start: "
+    "requests are then lost or fetched twice; use Valkey 9.1.2 or newer, or set aof-load-truncated no"
 )
 """Text of a warning, without the server's name at its beginning."""
 _WITHOUT_TORN = (9, 1, 2)

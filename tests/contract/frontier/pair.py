@@ -234,7 +234,7 @@ class Pair:
         return taken
 
     async def repair(self) -> None:
-        """Nothing has to be repaired, whatever has happened: a wrong repair would lose requests, or count some twice."""
+        """Nothing has to be repaired, whatever happened: a wrong repair would lose requests, or count some twice."""
         wrong = await self.frontier_again(self.frontier.repair)
         assert not wrong, "something had to be corrected, though the server has lost nothing"
 

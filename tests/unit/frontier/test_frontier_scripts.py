@@ -26,8 +26,8 @@ ATOMIC_STEPS = {
     "page_budget": 815,
     "purge": 855,
     "reclaim": 1215,
-    "recount_crawls": 2140,
-    "relist_queues": 2875,
+    "recount_crawls": 1175,
+    "relist_queues": 885,
     "retry_failed": 1030,
     "settle": 1370,
 }

@@ -373,6 +373,8 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
             f"{sum(total.dropped.values()):,}, waiting {total.waiting:,}, in flight {total.leased:,}",
             f"  {counted(crawl.info.seen, 'URL')} known, spiders: {', '.join(crawl.info.spiders) or 'none'}",
         ]
+        if crawl.info.repairs:
+            lines.append("  The frontier's server lost a part of its writes meanwhile: some pages may be missing.")
     if crawl.outputs:
         lines.append(f"  outputs: {', '.join(crawl.outputs)}")
     if crawl.is_interrupted and crawl.resume_command:
