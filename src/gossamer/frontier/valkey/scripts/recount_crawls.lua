@@ -29,7 +29,8 @@ local wanted, wrong_counters = {}, {} -- by token; "": how many there were
 for i = 4, #ARGV do
   -- `queued`, `later`, `leased`: requests by spider. `waits`: those to be queued later, by domain, spider and priority.
   -- `reserved`: pages of the budget that workers hold, by domain; "" for all domains together.
-  wanted[ARGV[i]] = { queued = {}, later = {}, leased = {}, waits = {}, by_priority = {}, reserved = {} }
+  wanted[ARGV[i]] = { queued = {}, later = {}, leased = {}, waits = {}, by_priority = {}, reserved = {},
+    starving = {} }
 end
 
 -- Adds to one of many counts.
@@ -77,7 +78,7 @@ end
 
 -- Compares one share of a crawl with what is there. `waits`: requests to be queued later, by spider and priority.
 local function compare_share(crawl, domain, row, found)
-  local token, waits, counted = crawl.token, found.waits[domain] or {}, {}
+  local token, waits, counted = crawl.token, found.waits[domain], nil
   for k = FIRST_QUEUE, #row, 3 do
     local spider, priority, count = row[k], row[k + 1], row[k + 2]
     if not end_reason(crawl, spider) then -- else they are dropped already
@@ -86,12 +87,13 @@ local function compare_share(crawl, domain, row, found)
         add(found.by_priority, spider .. ":" .. priority, count)
       else
         local name = spider .. "|" .. string.sub(priority, 2)
+        waits, counted = waits or {}, counted or {}
         counted[name], waits[name] = count, waits[name] or 0
       end
     end
   end
-  for name, count in pairs(waits) do
-    local missing = count - (counted[name] or 0)
+  for name, count in pairs(waits or {}) do
+    local missing = count - (counted and counted[name] or 0)
     if missing ~= 0 then
       local spider, priority = string.match(name, "^(.*)|(.-)$")
       change_share(token, domain, spider, "l" .. priority, missing)
@@ -107,7 +109,8 @@ local function compare_share(crawl, domain, row, found)
   end
   -- No request in flight may come back without a page and end this. If it starves for the crawl's own budget, it will
   -- again.
-  if (is_wrong or held == 0) and redis.call("SREM", BASE .. "z:" .. token, domain) == 1 then
+  if found.starving[domain] and (is_wrong or held == 0) then
+    redis.call("SREM", BASE .. "z:" .. token, domain)
     end_starving(crawl, domain)
   end
 end
@@ -115,6 +118,7 @@ end
 -- Compares all shares of a crawl, and returns how many domains are stored with requests.
 local function compare_shares(crawl, found)
   local cursor, seen, domains = "0", {}, 0
+  for _, domain in ipairs(redis.call("SMEMBERS", BASE .. "z:" .. crawl.token)) do found.starving[domain] = true end
   repeat -- a scan may return a domain twice
     local page
     cursor, page = unpack(redis.call("HSCAN", BASE .. "d:" .. crawl.token, cursor, "COUNT", 1000))
