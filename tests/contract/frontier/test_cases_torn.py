@@ -324,7 +324,7 @@ async def test_maintenance_repairs_after_a_start_of_a_server_that_keeps_half_tra
     await scene.command("HSET", scene.key(KeyPattern.META), "process", "another")
     await scene.frontier.maintain()
     assert len(scene.said) == 1, "its connection has not ended"
-    shards.begin_data_epoch()
+    shards.epoch.begin()
     await scene.frontier.maintain()
     assert len(scene.said) == 2
     assert await scene.work_off() == PATHS

@@ -114,7 +114,7 @@ class ShardMaintenance:
     async def _repair_after_start(self, shard: int) -> None:
         """Repair the shard if its server has started since the last repair: it may have carried out half of a
         transaction then. Does nothing while the connections last that it had at the last look."""
-        epoch = self._commands.shards.data_epoch
+        epoch = self._commands.shards.epoch.number
         if self._looked_in.get(shard) == epoch:
             return
         meta = self._commands.keys[shard].key(KeyPattern.META)
