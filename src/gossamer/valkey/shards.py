@@ -130,7 +130,7 @@ class Shards:
         self.version = ""
         """Version of the oldest server in terms of Redis, e.g. `7.2.4`."""
         self.warnings: tuple[str, ...] = ()
-        """What a person should know of the servers; each begins with the address of one."""
+        """Warnings about the servers; each begins with the address of one."""
         self.keeps_torn = False
         """True: after a start, a server may have carried out half of a transaction."""
         self.unconfirmed = 0

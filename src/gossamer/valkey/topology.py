@@ -377,7 +377,7 @@ class ServerReport(msgspec.Struct, frozen=True):
     version: str
     max_intset_entries: int
     warnings: tuple[str, ...]
-    """What a person should know of the server, without its name at the beginning."""
+    """Warnings about the server, without its name at the beginning."""
     keeps_torn: bool
     """True when the server may carry out half of a transaction after its append-only file was cut."""
 

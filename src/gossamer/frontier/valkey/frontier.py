@@ -168,7 +168,7 @@ class ValkeyFrontier:
 
     @property
     def server_warnings(self) -> Sequence[str]:
-        """What a person should know of the servers, as of when this process connected; each begins with an address."""
+        """Warnings about the servers, as of when this process connected; each begins with an address."""
         return self._commands.shards.warnings
 
     @property

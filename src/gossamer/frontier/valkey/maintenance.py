@@ -219,7 +219,7 @@ def _repair_text(shard: int, result: RepairResult) -> str:
         text
         for count, text in (
             (result.queues, counted(result.queues, "queue") + " that no worker would have got"),
-            (result.leases, counted(result.leases, "worker") + " whose requests nobody would have taken back"),
+            (result.leases, counted(result.leases, "worker") + " whose requests were not to be reclaimed"),
             (result.counts, counted(result.counts, "wrong count")),
         )
         if count
