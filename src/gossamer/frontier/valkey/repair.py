@@ -34,7 +34,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class RepairResult(msgspec.Struct):
-    """What a repair has corrected."""
+    """Corrections made by a repair."""
 
     queues: int = 0
     """Queues that no worker would have got."""
@@ -51,7 +51,7 @@ class RepairResult(msgspec.Struct):
         return bool(self.queues or self.leases or self.counts or self.lost)
 
     def add(self, other: "RepairResult") -> None:
-        """Add what another repair has corrected."""
+        """Add the corrections of another repair."""
         self.queues += other.queues
         self.leases += other.leases
         self.counts += other.counts
