@@ -34,7 +34,8 @@ from gossamer.valkey.connection import (
     translate_error,
 )
 from gossamer.valkey.scripts import Script
-from gossamer.valkey.topology import Topology, check_server, read_redirect
+from gossamer.valkey.server_check import check_server
+from gossamer.valkey.topology import Topology, read_redirect
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import pytest
 import uvloop
 
 from gossamer.errors import BadInput, FrontierError, FrontierFull, FrontierUnavailable, ServerUnsuitable
-from gossamer.valkey import topology
+from gossamer.valkey import server_check
 from gossamer.valkey.connection import retrying
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
@@ -208,5 +208,5 @@ async def test_a_server_that_keeps_half_transactions_is_warned_about(option: dic
 )
 def test_versions_that_keep_half_transactions(version: str | None, keeps: bool) -> None:
     known = {"redis_version": "7.2.4"} | ({"valkey_version": version} if version else {})
-    assert topology._keeps_torn_transactions(known) is keeps
-    assert not topology._keeps_torn_transactions({}), "a server that hides its version"
+    assert server_check._keeps_torn_transactions(known) is keeps
+    assert not server_check._keeps_torn_transactions({}), "a server that hides its version"

@@ -1,9 +1,9 @@
 """Repair of a shard whose server has lost a part of its writes.
 
 A script writes queues, lists of them and counters in one transaction. A server that carries out only half of one (see
-KEEPS_TORN in valkey/topology.py) leaves queues that no worker gets, leases without a worker, and wrong counts; without
-a repair the run of such requests would never end. The requests themselves may be lost, too: those that are counted and
-nowhere to be found count as dropped, with the reason `lost`.
+KEEPS_TORN in valkey/server_check.py) leaves queues that no worker gets, leases without a worker, and wrong counts;
+without a repair the run of such requests would never end. The requests themselves may be lost, too: those that are
+counted and nowhere to be found count as dropped, with the reason `lost`.
 
 Each call compares and corrects in one step of the server, so that any number of workers may go on meanwhile, and
 several processes may repair at once. Where nothing is wrong, nothing is written. A token is 16 characters that stand
