@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
 EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics analytics-programs docs proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics analytics-programs docs dist proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
@@ -109,6 +109,9 @@ docs: .cache/docs/.installed  ## The documentation as a site with search, in .ca
 .cache/docs/.installed: requirements-docs.lock
 	@PYTHON=$(PYTHON) tools/setup docs
 
+dist: setup  ## What a release uploads, in dist/: the crawler, and the compiled extension for what can be built here (needs cargo).
+	tools/dist $(ARGS)
+
 proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs, schedules and stores runs into the documentation.
 	$(BIN)/python -m tests.proof adopt
 
@@ -124,6 +127,7 @@ lock:  ## Pin every dependency with hashes and no addresses (needs uv).
 	$(LOCK) pyproject.toml --group build --constraint <($(PINS)) -o requirements-demo.lock
 	$(LOCK) pyproject.toml --extra kafka --extra parquet --extra s3 --constraint <($(PINS)) -o requirements-image.lock
 	$(LOCK) --group docs -o requirements-docs.lock
+	$(LOCK) --group dist -o requirements-dist.lock
 	$(LOCK) --group uv -o requirements-uv.lock
 
 clean:

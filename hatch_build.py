@@ -1,4 +1,5 @@
-"""Steps of the build: the metadata that depends on the repository's address, and the completion scripts of a wheel."""
+"""Steps of the build: the metadata that depends on the repository's address, the requirement of the compiled extension,
+and the completion scripts of a wheel."""
 
 import json
 import os
@@ -6,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -46,23 +48,74 @@ class RepositoryMetadata(MetadataHookInterface):
 
 _MAKE_SCRIPTS = """
 import json
-from gossamer.cli.commands.completion import completion_scripts
-print(json.dumps(completion_scripts()))
+try:
+    from gossamer.cli.commands.completion import completion_scripts
+except ModuleNotFoundError as error:
+    if error.name.partition(".")[0] == "gossamer":
+        raise
+    print("{}")  # a dependency is missing
+else:
+    print(json.dumps(completion_scripts()))
 """
 
 
-class CompletionScripts(BuildHookInterface):
-    """Puts the scripts of `gossamer completion` into a wheel. They need the package's dependencies, which
-    `require-runtime-dependencies` in pyproject.toml installs for the build. An editable installation needs none: there
-    the command makes its script from the current code."""
+_PLATFORMS_WITH_WHEELS = (
+    "platform_python_implementation == 'CPython' and ("
+    "(sys_platform == 'linux' and (platform_machine == 'x86_64' or platform_machine == 'aarch64'))"
+    " or (sys_platform == 'darwin' and (platform_machine == 'x86_64' or platform_machine == 'arm64')))"
+)
+"""Platforms for which a release has a wheel of the extension. Must be those of tools/dist and of the workflow that
+releases. On others pip would have to build it, and an installation must not need a compiler."""
+
+
+def extension_requirements(root: Path, version: str, *, released: bool) -> list[str]:
+    """Return the requirement of the compiled extension, in a list; an empty list where it is left out.
+
+    A release requires the wheel of its own version. A checkout, which has the folder `native`, requires this folder,
+    which is built where that is possible. GOSSAMER_NATIVE=0 leaves it out.
+    """
+    folder = root / "native"
+    if released or not (folder / "Cargo.toml").is_file():
+        return [f"gossamer-native=={version}; {_PLATFORMS_WITH_WHEELS}"]
+    if os.environ.get("GOSSAMER_NATIVE") == "0" or not _can_compile(folder):
+        return []
+    return [f"gossamer-native @ {folder.as_uri()}"]
+
+
+def _can_compile(folder: Path) -> bool:
+    """Return whether there are a C++ compiler and a cargo that is new enough."""
+    needed = tomllib.loads((folder / "Cargo.toml").read_text(encoding="utf-8"))["package"]["rust-version"]
+    if not any(map(shutil.which, (os.environ.get("CXX", "c++"), "c++", "g++", "clang++"))):
+        return False
+    try:
+        said = subprocess.run(["cargo", "--version"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    found = re.match(r"cargo (\d+)\.(\d+)", said)
+    return found is not None and (int(found[1]), int(found[2])) >= tuple(map(int, needed.split(".")))
+
+
+class BuildSteps(BuildHookInterface):
+    """Requires the compiled extension, and puts the scripts of `gossamer completion` into a wheel.
+
+    The scripts are made where the package's dependencies are: `make dist` builds the wheels of a release in .venv. An
+    installation from a checkout, whose build would have to install them a second time, goes without: there the command
+    makes its script, which takes a second. An editable installation does so too, from the current code.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Make the scripts and add them to the files of the wheel. Called by Hatchling before each build."""
-        if version != "standard":
-            return
+        """Add to the requirements and to the files of the wheel. Called by Hatchling before each build."""
         root = Path(self.root)
+        build_data["dependencies"] += extension_requirements(
+            root, self.metadata.version, released=self.target_name == "sdist"
+        )
+        if self.target_name == "wheel" and version == "standard":
+            self._add_completion_scripts(root, build_data)
+
+    def _add_completion_scripts(self, root: Path, build_data: dict[str, Any]) -> None:
+        places = os.pathsep.join([str(root / "src"), *filter(None, sys.path)])  # pip gives the build a path of its own
         made = subprocess.run(
-            [sys.executable, "-c", _MAKE_SCRIPTS], env={**os.environ, "PYTHONPATH": str(root / "src")}, cwd=root,
+            [sys.executable, "-c", _MAKE_SCRIPTS], env={**os.environ, "PYTHONPATH": places}, cwd=root,
             stdout=subprocess.PIPE, check=True,
         )  # fmt: skip
         folder = Path(self.directory) / "completion"

@@ -41,13 +41,19 @@ def version_lines() -> str:
     elif _problem:
         state = _left_out()
     else:
-        state = "not installed. With it, a crawl needs about half of the CPU time: pip install ./native"
+        state = f"not installed. With it, a crawl needs about half of the CPU time: {_advice()}"
     return f"gossamer {__version__}\ncompiled extension: {state}"
 
 
 def _left_out() -> str:
     """Return why an extension that is installed cannot be used, and what to do."""
-    return f"left out, because {_problem}. Build it again: pip install ./native"
+    return f"left out, because {_problem}. Install it again: {_advice()}"
+
+
+def _advice() -> str:
+    from gossamer.extras import extension_advice  # here, because most commands need no advice
+
+    return extension_advice(__version__)
 
 
 def warn_of_unusable_extension(say: Callable[[str], None]) -> None:

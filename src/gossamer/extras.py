@@ -1,33 +1,64 @@
-"""Advice for what is not installed: the optional packages of Gossamer (extras)."""
+"""Advice for what is not installed: the optional packages of Gossamer (extras) and its compiled extension."""
 
 import json
 import shlex
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+_NAME = "gossamer-crawl"
 _UNKNOWN_PLACE = "/path/to/the/checkout"
 
 
 def install_advice(extra: str) -> str:
     """Return the command that installs an extra.
 
-    It names the checkout that this installation came from. The name of the distribution is on no package index, so a
-    stranger could register it there.
+    It names the checkout or the wheel that this installation came from. The name of the distribution is advised only
+    where a release is installed: before, it is on no package index, so a stranger could register it there.
     """
-    place, is_editable = _checkout()
-    return f"pip install {'-e ' if is_editable else ''}{shlex.quote(f'{place}[{extra}]')}"
+    place, is_editable = _origin()
+    return f"{_installer()} {'-e ' if is_editable else ''}{shlex.quote(f'{place}[{extra}]')}"
 
 
-def _checkout() -> tuple[str, bool]:
-    """Return the folder that Gossamer was installed from, and whether it is used in place (editable installation)."""
+def extension_advice(version: str) -> str:
+    """Return the command that installs the compiled extension: from the folder native of a checkout, or the release
+    `version` of it."""
+    place, _ = _origin()
+    if place == _NAME:
+        return f"{_installer(tool=place)} gossamer-native=={version}"
+    if not Path(place).is_dir():
+        place = _UNKNOWN_PLACE
+    return f"{_installer(tool=place)} {shlex.quote(f'{place}/native')}"
+
+
+def _origin() -> tuple[str, bool]:
+    """Return the checkout, the archive or the name that Gossamer was installed from, and whether it is used in place
+    (editable installation)."""
     from importlib.metadata import PackageNotFoundError, distribution  # here, because most commands need no advice
 
     try:
-        origin = json.loads(distribution("gossamer-crawl").read_text("direct_url.json") or "{}")  # PEP 610
+        installed = distribution(_NAME)
+        origin = json.loads(installed.read_text("direct_url.json") or "{}")  # PEP 610
     except (PackageNotFoundError, ValueError):
-        origin = {}
-    url = urlsplit(str(origin.get("url", "")))
-    folder = Path(unquote(url.path))
-    if url.scheme != "file" or not (folder / "pyproject.toml").is_file():
         return _UNKNOWN_PLACE, False
-    return str(folder), bool(origin.get("dir_info", {}).get("editable"))
+    url = urlsplit(str(origin.get("url", "")))
+    place = Path(unquote(url.path))
+    if url.scheme == "file" and (place.is_file() or (place / "pyproject.toml").is_file()):
+        return str(place), bool(origin.get("dir_info", {}).get("editable"))
+    if not origin and installed.metadata.get_all("Project-URL"):  # only a release has addresses (hatch_build.py)
+        return _NAME, False
+    return _UNKNOWN_PLACE, False
+
+
+def _installer(tool: str = "") -> str:
+    """Return the command that adds packages to this environment. uv and pipx manage environments of their own; one that
+    uv made has no pip. `tool` is what Gossamer is installed from, if the command adds another package to it."""
+    prefix = Path(sys.prefix)
+    if (prefix / "uv-receipt.toml").is_file():
+        return f"uv tool install {shlex.quote(tool)} --with" if tool else "uv tool install"
+    if (prefix / "pipx_metadata.json").is_file():
+        return f"pipx runpip {_NAME} install"
+    if find_spec("pip") is None:
+        return f"uv pip install --python {shlex.quote(str(prefix))}"
+    return "pip install"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -59,7 +60,8 @@ def test_the_advice_names_the_checkout() -> None:
         ({"url": "file://{}", "dir_info": {}}, "pip install '{}[text]'"),
         ({"url": "file://{}", "dir_info": {"editable": True}}, "pip install -e '{}[text]'"),
         ({"url": "file://{}/gone", "dir_info": {}}, "pip install '/path/to/the/checkout[text]'"),
-        ({"url": "file://{}/dist/gossamer_crawl.whl", "archive_info": {}}, "pip install '/path/to/the/checkout[text]'"),
+        ({"url": "file://{}/a wheel.whl", "archive_info": {}}, "pip install '{}/a wheel.whl[text]'"),
+        ({"url": "file://{}/gone.whl", "archive_info": {}}, "pip install '/path/to/the/checkout[text]'"),
         ({"url": "https://git.example/gossamer"}, "pip install '/path/to/the/checkout[text]'"),
         (None, "pip install '/path/to/the/checkout[text]'"),
     ],
@@ -67,15 +69,78 @@ def test_the_advice_names_the_checkout() -> None:
 def test_the_advice_follows_how_gossamer_was_installed(
     origin: dict[str, object] | None, advice: str, tmp_path: Path
 ) -> None:
-    checkout, installed = tmp_path / "a check-out", tmp_path / "installed" / "gossamer_crawl-0.1.0.dist-info"
-    checkout.mkdir()
+    checkout = tmp_path / "a check-out"
+    said = advised(tmp_path, checkout, origin, "install_advice('text')")
+    assert said == advice.format(checkout)
+
+
+RELEASED = "Project-URL: Repository, https://git.example/gossamer\n"
+
+
+@pytest.mark.parametrize(
+    ("origin", "metadata", "advice"),
+    [
+        ({"url": "file://{}", "dir_info": {}}, "", "pip install '{}/native'"),
+        ({"url": "file://{}/a wheel.whl", "archive_info": {}}, "", "pip install /path/to/the/checkout/native"),
+        (None, "", "pip install /path/to/the/checkout/native"),
+        (None, RELEASED, "pip install gossamer-native==1.2.3"),
+    ],
+)
+def test_the_advice_for_the_extension_follows_it_too(
+    origin: dict[str, object] | None, metadata: str, advice: str, tmp_path: Path
+) -> None:
+    said = advised(tmp_path, tmp_path / "a check-out", origin, "extension_advice('1.2.3')", metadata=metadata)
+    assert said == advice.format(tmp_path / "a check-out")
+
+
+def test_the_index_is_advised_only_for_a_release(tmp_path: Path) -> None:
+    said = advised(tmp_path, tmp_path / "a check-out", None, "install_advice('text')", metadata=RELEASED)
+    assert said == "pip install 'gossamer-crawl[text]'"
+
+
+@pytest.mark.parametrize(
+    ("file", "extra", "extension"),
+    [
+        ("uv-receipt.toml", "uv tool install '{0}[text]'", "uv tool install '{0}' --with '{0}/native'"),
+        (
+            "pipx_metadata.json",
+            "pipx runpip gossamer-crawl install '{0}[text]'",
+            "pipx runpip gossamer-crawl install '{0}/native'",
+        ),
+    ],
+)
+def test_the_advice_follows_the_tool_that_manages_the_environment(
+    file: str, extra: str, extension: str, tmp_path: Path
+) -> None:
+    checkout = tmp_path / "a check-out"
+    (tmp_path / file).touch()
+    origin = {"url": "file://{}", "dir_info": {}}
+    for call, advice in (("install_advice('text')", extra), ("extension_advice('1.2.3')", extension)):
+        said = advised(tmp_path, checkout, origin, call, prefix=tmp_path)
+        assert said == advice.format(checkout)
+
+
+def advised(
+    folder: Path,
+    checkout: Path,
+    origin: dict[str, object] | None,
+    call: str,
+    *,
+    metadata: str = "",
+    prefix: Path | None = None,
+) -> str:
+    """Return the advice of an installation that came from `origin`, in which `{}` is the checkout."""
+    installed = folder / "installed" / "gossamer_crawl-0.1.0.dist-info"
+    for path in (checkout, installed):
+        path.mkdir(parents=True, exist_ok=True)
     (checkout / "pyproject.toml").touch()
-    installed.mkdir(parents=True)
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: gossamer-crawl\nVersion: 0.1.0\n")
+    (checkout / "a wheel.whl").touch()
+    (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: gossamer-crawl\nVersion: 0.1.0\n{metadata}")
     if origin is not None:
-        written = json.dumps(origin).replace("{}", str(checkout).replace(" ", "%20"), 1)
-        (installed / "direct_url.json").write_text(written)
-    code = "from gossamer.extras import install_advice; print(install_advice('text'))"
+        url = quote(str(origin["url"]).replace("{}", str(checkout)), safe=":/")
+        (installed / "direct_url.json").write_text(json.dumps({**origin, "url": url}))
+    code = f"import sys; sys.prefix = {str(prefix or sys.prefix)!r}; from gossamer.extras import *; print({call})"
     paths = {"PYTHONPATH": f"{installed.parent}:{ROOT / 'src'}"}
-    said = subprocess.run([sys.executable, "-c", code], env={**os.environ, **paths}, capture_output=True, text=True)
-    assert said.stdout == advice.format(checkout) + "\n", said.stderr
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **paths}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.removesuffix("\n")

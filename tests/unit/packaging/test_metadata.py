@@ -3,12 +3,21 @@
 import ast
 import importlib.util
 import itertools
+import os
 import re
+import subprocess
 import sys
 import tomllib
+import venv
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+
+from gossamer import __version__
 
 ROOT = Path(__file__).parents[3]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -71,14 +80,18 @@ def test_every_dependency_is_imported() -> None:
     assert not _declared() - used - loaded_by_others.keys()
 
 
-def _built(repository: str) -> dict[str, Any]:
+def _build_module() -> Any:
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def _built(repository: str) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    module.RepositoryMetadata(str(ROOT), {"repository": repository}).update(made)
+    _build_module().RepositoryMetadata(str(ROOT), {"repository": repository}).update(made)
     return made
 
 
@@ -107,3 +120,88 @@ def test_the_extra_all_has_all_others() -> None:
 def test_the_page_about_installing_names_every_extra() -> None:
     page = (ROOT / "docs" / "howto" / "install.md").read_text()
     assert [extra for extra in PROJECT["project"]["optional-dependencies"] if f"`{extra}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "implementation", "required"),
+    [
+        ("linux", "x86_64", "CPython", True),
+        ("linux", "aarch64", "CPython", True),
+        ("darwin", "arm64", "CPython", True),
+        ("darwin", "x86_64", "CPython", True),
+        ("linux", "ppc64le", "CPython", False),
+        ("linux", "x86_64", "PyPy", False),
+        ("win32", "AMD64", "CPython", False),
+    ],
+)
+def test_a_release_requires_its_extension_where_there_is_a_wheel(
+    system: str, machine: str, implementation: str, required: bool
+) -> None:
+    [written] = _build_module().extension_requirements(ROOT, "1.2.3", released=True)
+    requirement = Requirement(written)
+    here = {
+        "sys_platform": system,
+        "platform_machine": machine,
+        "platform_python_implementation": implementation,
+    }
+    assert (requirement.name, str(requirement.specifier)) == ("gossamer-native", "==1.2.3")
+    assert requirement.marker
+    assert requirement.marker.evaluate(here) is required
+
+
+def test_what_is_built_without_the_folder_of_the_extension_is_a_release(tmp_path: Path) -> None:
+    build = _build_module()
+    assert build.extension_requirements(tmp_path, "1.2.3", released=False) == build.extension_requirements(
+        ROOT, "1.2.3", released=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "compiler", "switch", "required"),
+    [
+        ("cargo 1.85.0 (d73d2caf9 2024-12-31)", "c++", "1", True),
+        ("cargo 2.0.0", "clang++", "1", True),
+        ("cargo 1.63.0", "c++", "1", False),
+        ("no version", "c++", "1", False),
+        ("cargo 1.95.0", "cc", "1", False),
+        ("", "c++", "1", False),
+        ("cargo 1.95.0", "c++", "0", False),
+    ],
+)
+def test_a_checkout_builds_its_extension_where_it_can_be_compiled(
+    version: str, compiler: str, switch: str, required: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = {compiler: ":", **({"cargo": f"echo '{version}'"} if version else {})}
+    for name, does in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("GOSSAMER_NATIVE", switch)
+    monkeypatch.delenv("CXX", raising=False)
+    wanted = [f"gossamer-native @ {(ROOT / 'native').as_uri()}"] if required else []
+    assert _build_module().extension_requirements(ROOT, "1.2.3", released=False) == wanted
+
+
+def test_the_crawler_and_its_extension_have_one_version() -> None:
+    found = {
+        tomllib.loads((ROOT / path).read_text())["project"]["version"]
+        for path in ("pyproject.toml", "native/pyproject.toml")
+    }
+    found.add(tomllib.loads((ROOT / "native" / "Cargo.toml").read_text())["package"]["version"])
+    assert found == {__version__}
+
+
+def test_a_wheel_can_be_built_without_the_packages_that_it_needs(tmp_path: Path) -> None:
+    """`pip install .` builds in an environment that has only Hatchling."""
+    environment, hatchling = tmp_path / "environment", tmp_path / "hatchling"
+    venv.create(environment, with_pip=False)
+    hatchling.mkdir()
+    for name in ("hatchling", "packaging", "pathspec", "pluggy", "trove_classifiers"):
+        (hatchling / name).symlink_to(Path(str(importlib.util.find_spec(name).submodule_search_locations[0])))  # type: ignore[union-attr,index]
+    done = subprocess.run(
+        [environment / "bin" / "python", "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path],
+        env={**os.environ, "PYTHONPATH": str(hatchling)}, cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    assert "gossamer/__init__.py" in ZipFile(wheel).namelist()

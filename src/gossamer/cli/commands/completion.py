@@ -1,8 +1,8 @@
 """`gossamer completion`: the scripts of bash, zsh and fish, made from the commands and their options.
 
 A script is complete in itself: pressing Tab runs no Python, and names of crawls are those of the notes in the data
-directory. A wheel contains the scripts, because the start files of shells run this command, and making a script loads
-every command, which takes a second. In a checkout each call makes its script.
+directory. The wheel of a release contains the scripts, because the start files of shells run this command, and making
+a script loads every command, which takes a second. Where it came from a checkout, each call makes its script.
 """
 
 import re
