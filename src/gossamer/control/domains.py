@@ -304,11 +304,6 @@ async def change_policy(frontier: Frontier, domain: str | None, changes: DomainP
     return await _edit(frontier, domain, changes, keep_others=True)
 
 
-async def replace_policy(frontier: Frontier, domain: str | None, policy: DomainPolicy) -> DomainPolicy:
-    """Replace a policy (None: the default policy). A blacklisted domain stays so unless `policy` sets that field."""
-    return await _edit(frontier, domain, policy, keep_others=False)
-
-
 async def remove_policy(frontier: Frontier, domain: str | None) -> None:
     """Unset all fields of a policy (None: the default policy) but `blacklisted`. May be repeated."""
     await _edit(frontier, domain, DomainPolicy(), keep_others=False)

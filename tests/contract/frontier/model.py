@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gossamer.frontier.base import AddResult, RedirectPermit
+from gossamer.frontier.lifecycle import FINAL, RequestEvent, RequestStatus, advance
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Order, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import MAX_DEATHS, Batch, Lease, Outcome, Settlement
 
-from .lifecycle import FINAL, RequestEvent, RequestStatus, advance
 from .politeness import Politeness
 
 DOUBT_HEARTBEATS = 5

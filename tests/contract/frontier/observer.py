@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import gossamer
+from gossamer.frontier.lifecycle import RequestEvent, RequestStatus
 from gossamer.valkey.scripts import Script
 from gossamer.valkey.shards import Shards
-
-from .lifecycle import RequestEvent, RequestStatus
 
 FOLDER = Path(gossamer.__file__).parent / "frontier" / "valkey" / "scripts"
 _STEP = re.compile(r"^-- transition: (\w+) -> (\w+) on (\w+)$", re.MULTILINE)

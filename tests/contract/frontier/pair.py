@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from gossamer.errors import CrawlRefused, FrontierUnavailable
 from gossamer.frontier.base import AddResult, Frontier, Leaseholder, RedirectPermit
+from gossamer.frontier.lifecycle import RequestStatus
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import Batch, Lease, Outcome, Settlement
 
-from .lifecycle import RequestStatus
 from .model import Model, ModelRun, ModelWorker
 
 T = TypeVar("T")

@@ -52,7 +52,7 @@ async def test_many_editors_of_different_fields_lose_nothing(pair: Pair, domain:
 async def test_the_blacklist_and_the_budget_are_edited_apart(pair: Pair) -> None:
     frontier = pair.frontier
     await domains.set_blacklisted(frontier, "a.test", blacklisted=True)
-    await domains.replace_policy(frontier, "a.test", DomainPolicy(hits=5, window_seconds=60.0))
+    await domains.change_policy(frontier, "a.test", DomainPolicy(hits=5, window_seconds=60.0))
     assert await frontier.domain_policy("a.test") == DomainPolicy(hits=5, window_seconds=60.0, blacklisted=True)
     await domains.remove_policy(frontier, "a.test")
     assert await frontier.domain_policy("a.test") == DomainPolicy(blacklisted=True)

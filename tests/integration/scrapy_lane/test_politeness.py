@@ -60,7 +60,7 @@ async def test_three_processes_keep_to_every_budget(tmp_path: Path, server: Serv
     }
     async with asking(tmp_path, server) as frontier:
         for name, policy in (*own.items(), (None, DEFAULT)):
-            await domains.replace_policy(frontier, name, policy)
+            await domains.change_policy(frontier, name, policy)
         with contextlib.ExitStack() as stack, Stall() as stall:
             for number, egress in enumerate(EGRESSES):
                 agent = {"USER_AGENT": f"p{number}/{egress}", "GOSSAMER_EGRESS": egress}
@@ -104,7 +104,7 @@ async def test_a_server_that_resets_reused_connections_gets_no_more_than_its_bud
     """Each repeated request takes another hit, and after two resets each request has its own connection."""
     pages, hits = 20, 5
     async with asking(tmp_path, server) as frontier:
-        await domains.replace_policy(frontier, "site0.test", DomainPolicy(hits=hits, window_seconds=1.0))
+        await domains.change_policy(frontier, "site0.test", DomainPolicy(hits=hits, window_seconds=1.0))
         async with resetting_server(pages) as site:
             seed = f"http://site0.test:{site.port}/"
             with scraper(tmp_path, server, "links", [seed], RETRY_ENABLED="False", ADDONS=addons) as running:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import gossamer
+from gossamer.frontier.lifecycle import TRANSITIONS
 from gossamer.frontier.valkey.commands import SCRIPTS
 from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.model.request import MAX_DEATHS
-from tests.contract.frontier.lifecycle import TRANSITIONS
 
 PACKAGE = Path(gossamer.__file__).parent
 FOLDER = PACKAGE / "frontier" / "valkey" / "scripts"

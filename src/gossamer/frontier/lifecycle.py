@@ -1,10 +1,8 @@
 """Life cycle of a request in the frontier: its statuses, and every step that one can take to another.
 
-The frontier's Lua scripts take the steps. The header of each script names those that it may take (`-- transition:`).
-Tests compare these lines with TRANSITIONS, and with what the scripts do in the tests of the frontier's contract.
-
-Only tests read this table: a step may be added, removed or renamed, together with the
-scripts and their headers. The names of statuses and events stand in those headers.
+The frontier's Lua scripts take the steps. The header of each script names those that it may take (`-- transition:`);
+a check of the scripts compares these lines with TRANSITIONS, and the model of the frontier's contract takes its steps
+by this table alone.
 """
 
 from enum import StrEnum
