@@ -142,7 +142,25 @@ class JobInput(Struct, frozen=True):
     """`start_urls`: its lines become the spider's start URLs. Otherwise: name of the argument with the file's path."""
 
 
-class JobAssignment(Struct, frozen=True):
+class AttemptLimits(Struct, frozen=True, kw_only=True):
+    """Limits that a node enforces on an attempt. 0: none."""
+
+    time_limit: float = 0.0
+    """Seconds after which the attempt is ended."""
+    memory_limit: int = 0
+    """Bytes of memory of the process tree at which the attempt is killed."""
+    file_limit: int = 0
+    """Bytes of the log, and of the items, at which the attempt is ended."""
+    open_files_limit: int = 0
+    """Files and connections that each of its processes may have open. 0: as many as the node's own process."""
+
+    @classmethod
+    def of(cls, limits: object) -> "AttemptLimits":
+        """Return the limits among the attributes of an object: the row of a job, or an assignment."""
+        return AttemptLimits(**{name: getattr(limits, name) for name in AttemptLimits.__struct_fields__})
+
+
+class JobAssignment(AttemptLimits, frozen=True, kw_only=True):
     """An attempt that the node is to run."""
 
     id: AttemptId
@@ -154,14 +172,6 @@ class JobAssignment(Struct, frozen=True):
     """File for the log. Empty: one in the attempt's folder."""
     items: str
     """File for the items. Empty: items are not kept."""
-    time_limit: float = 0.0
-    """Seconds after which the attempt is ended. 0: none."""
-    memory_limit: int = 0
-    """Bytes of memory of the process tree at which the attempt is killed. 0: none."""
-    file_limit: int = 0
-    """Bytes of the log, and of the items, at which the attempt is ended. 0: none."""
-    open_files_limit: int = 0
-    """Files and connections that each of its processes may have open. 0: as many as the node's own process."""
     variables: Mapping[str, str] = {}
     """Environment variables of the project, secrets included."""
     input: JobInput = JobInput()

@@ -73,11 +73,19 @@ _REASONS: Final = {
 _START_SECONDS: Final = 5.0
 """Time that a server on this machine has to start."""
 _LOOK_SECONDS: Final = 0.1
-SIZES: Final = frozenset({"memory_limit", "file_limit"})
-SPANS: Final = frozenset({"time_limit", "pending_limit", "retry_seconds"})
-"""Limits of jobs that are bytes, and seconds. The API's names: fixed."""
+LIMITS: Final = {
+    "retry_seconds": "seconds",
+    "time_limit": "seconds",
+    "memory_limit": "bytes",
+    "file_limit": "bytes",
+    "open_files_limit": "",
+    "pending_limit": "seconds",
+    "min_items": "",
+    "max_errors": "",
+    "good_reasons": "list",
+}
+"""Limits of jobs, and their units. The API's names: fixed."""
 _WORDS: Final = frozenset({"label", "environment"})
-_LISTS: Final = frozenset({"good_reasons"})
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 """Units of times that are typed."""
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
@@ -241,9 +249,9 @@ def limit_text(name: str, value: Any) -> str:
         return ", ".join(value)
     if name.endswith("_limit") and not value:
         return "none"
-    if name in SIZES:
+    if LIMITS.get(name) == "bytes":
         return size_text(value)
-    return seconds_text(value) if name in SPANS else f"{value}"
+    return seconds_text(value) if LIMITS.get(name) == "seconds" else f"{value}"
 
 
 def limit_value(name: str, text: str, flag: str) -> Any:
@@ -251,15 +259,15 @@ def limit_value(name: str, text: str, flag: str) -> Any:
     BadInput."""
     if not text:
         return None
-    if name in SPANS:
+    if LIMITS.get(name) == "seconds":
         return span_seconds(text, f"{flag} {name}")
     if name in _WORDS:
         return text
-    if name in _LISTS:
+    if LIMITS.get(name) == "list":
         return [part.strip() for part in text.split(",")]
     found = _NUMBER.fullmatch(text)
-    if found is None or (found[2] and name not in SIZES):
-        example = "a number of bytes such as 512MB" if name in SIZES else "a number"
+    if found is None or (found[2] and LIMITS.get(name) != "bytes"):
+        example = "a number of bytes such as 512MB" if LIMITS.get(name) == "bytes" else "a number"
         raise BadInput(f"{flag} {name}: cannot read {text!r:.40}. Write {example}.")
     number = float(found[1]) * _BYTES_BY_UNIT[found[2] or "B"]
     return int(number) if number.is_integer() else number

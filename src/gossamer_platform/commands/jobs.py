@@ -26,29 +26,10 @@ _STATES: Final = ("pending", "starting", "running", "stopping", "finished", "fai
 """States of jobs. The API's: fixed."""
 _WATCH_SECONDS: Final = 2.0
 """Pause between two pictures of --watch."""
-_COPIED: Final = (
-    "project",
-    "spider",
-    "arguments",
-    "settings",
-    "priority",
-    "time_limit",
-    "memory_limit",
-    "file_limit",
-    "open_files_limit",
-    "pending_limit",
-    "min_items",
-    "max_errors",
-    "good_reasons",
-    "tags",
-    "input",
-)
-"""Fields that a job that is run again takes over, beside its version."""
-_LIMITS: Final = (
-    "time_limit", "memory_limit", "file_limit", "open_files_limit", "pending_limit", "min_items", "max_errors",
-    "good_reasons",
-)  # fmt: skip
+_LIMITS: Final = tuple(name for name in targets.LIMITS if name != "retry_seconds")
 """Limits of a job that are shown with it, where it has them."""
+_COPIED: Final = ("project", "spider", "arguments", "settings", "priority", *_LIMITS, "tags", "input")
+"""Fields that a job that is run again takes over, beside its version."""
 _GROUP_JOBS: Final = 1000
 """Most jobs of a group. The API's: fixed."""
 _FORMATS: Final = ("jsonl", "json", "csv", "xml")

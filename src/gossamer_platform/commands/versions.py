@@ -103,10 +103,9 @@ def project(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Change a setting; may be repeated: max_running, retries, retry_seconds, time_limit, memory_limit, "
-            "file_limit, open_files_limit, pending_limit, min_items, max_errors, good_reasons; of a project also "
-            "label, environment, keep_logs_days and the like. Times such as 2h, sizes such as 512MB. An empty value "
-            "takes the default.",
+            help=f"Change a setting; may be repeated: max_running, retries, {', '.join(targets.LIMITS)}; of a project "
+            "also label, environment, keep_logs_days and the like. Times such as 2h, sizes such as 512MB. An empty "
+            "value takes the default.",
             show_default=False,
         ),
     ] = None,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -21,6 +21,7 @@ from gossamer_platform.lifecycle import EnvironmentKind, JobState
 from gossamer_platform.link import (
     Artefact,
     AttemptId,
+    AttemptLimits,
     AttemptProgress,
     BeatOrder,
     Ended,
@@ -186,10 +187,7 @@ class NodeOperations:
             settings={**job.settings, **place.settings},
             output=place.output,
             items=place.items,
-            time_limit=job.time_limit,
-            memory_limit=job.memory_limit,
-            file_limit=job.file_limit,
-            open_files_limit=job.open_files_limit,
+            **asdict(AttemptLimits.of(job)),
             input=JobInput(job.input_digest, job.input_name, job.input_use),
             shares_frontier=job.shares_frontier,
             enters=place.enters,

@@ -24,6 +24,7 @@ from gossamer.telemetry import logs
 from gossamer_platform.link import (
     Announcement,
     AttemptId,
+    AttemptLimits,
     AttemptProgress,
     Ended,
     EnvironmentReport,
@@ -45,7 +46,7 @@ from gossamer_platform.link import (
 from gossamer_platform.node.attempt import AttemptState, Command, JobAttempt, readable
 from gossamer_platform.node.code import CodeStore
 from gossamer_platform.node.environments import EnvironmentFailed, EnvironmentStore
-from gossamer_platform.node.listing import list_spiders
+from gossamer_platform.node.listing import LISTING_BYTES, list_spiders
 from gossamer_platform.node.processes import CHILDREN
 from gossamer_platform.node.surroundings import environment_of, user_of, work_folder
 from gossamer_platform.node.users import NoUserLeft, ProjectUsers
@@ -238,10 +239,7 @@ class NodeAgent:
                 environment.complete(environment_of(assignment.artefact, assignment.variables, user)),
                 work_folder(file, user),
                 assignment.output,
-                assignment.time_limit,
-                assignment.memory_limit,
-                assignment.file_limit,
-                assignment.open_files_limit,
+                AttemptLimits.of(assignment),
                 python=environment.python,
                 input=own,
                 user=user,
@@ -365,7 +363,8 @@ class NodeAgent:
             artefact = await asyncio.to_thread(self._code.importable, file)
             job = {"artefact": artefact, "settings_module": listing.artefact.settings_module}
             variables = environment.complete(environment_of(listing.artefact, listing.variables, user))
-            command = Command("list", job, variables, work_folder(file, user), time_limit=self._times.listing)
+            limits = AttemptLimits(time_limit=self._times.listing, memory_limit=LISTING_BYTES)
+            command = Command("list", job, variables, work_folder(file, user), limits=limits)
             async with self._listing_slots:
                 return await list_spiders(attempt, listing, command._replace(python=environment.python, user=user))
 

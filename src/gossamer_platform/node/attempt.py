@@ -19,6 +19,9 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import asdict
+
+from gossamer_platform.link import AttemptLimits
 from gossamer_platform.node import runner, shim
 from gossamer_platform.node.processes import CHILDREN, is_alive, kill_strays
 from gossamer_platform.node.users import ProjectUser
@@ -49,14 +52,7 @@ class Command(NamedTuple):
     """Current folder of the process."""
     output: str = ""
     """File for what the process prints. Empty: a file in the attempt's folder."""
-    time_limit: float = 0.0
-    """Seconds; 0: none."""
-    memory_limit: int = 0
-    """Bytes; 0: none."""
-    file_limit: int = 0
-    """Bytes of the output, and of the items; 0: none."""
-    open_files_limit: int = 0
-    """Files that each process may have open; 0: as many as this process."""
+    limits: AttemptLimits = AttemptLimits()
     program: tuple[str, ...] = ()
     """Command line to run instead of the runner."""
     python: str = ""
@@ -126,10 +122,7 @@ class JobAttempt:
             "folder": command.folder,
             "output": command.output or str(self.folder / "output"),
             "user": 0 if command.user is None else command.user.uid,
-            "time_limit": command.time_limit,
-            "memory_limit": command.memory_limit,
-            "file_limit": command.file_limit,
-            "open_files_limit": command.open_files_limit,
+            **asdict(command.limits),
             "items": command.job.get("items", ""),
             "valid_until": command.valid_until,
         }

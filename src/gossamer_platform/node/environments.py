@@ -34,7 +34,7 @@ from typing import Any, Final, NamedTuple
 from gossamer.errors import GossamerError
 from gossamer.net.credentials import hide_secrets_in
 from gossamer_platform.lifecycle import EnvironmentKind
-from gossamer_platform.link import Artefact, EnvironmentReport
+from gossamer_platform.link import Artefact, AttemptLimits, EnvironmentReport
 from gossamer_platform.node import build
 from gossamer_platform.node.attempt import OWN, Command, JobAttempt
 from gossamer_platform.node.requirements import BadRequirements, names_scrapy, requirements_of, scrapy_requirement
@@ -230,8 +230,7 @@ class EnvironmentStore:
             job,
             self._variables(artefact, attempt),
             str(self._attempts),
-            time_limit=self._build_seconds,
-            file_limit=_OUTPUT_BYTES,
+            limits=AttemptLimits(time_limit=self._build_seconds, file_limit=_OUTPUT_BYTES),
             program=(sys.executable, "-I", build.__file__, str(attempt.folder)),
             user=self._builder,
         )

@@ -12,7 +12,7 @@ from gossamer_platform.link import Listing, ListingResult
 from gossamer_platform.node.attempt import Command, JobAttempt
 from gossamer_platform.outcome import AttemptEnd
 
-_MEMORY_BYTES: Final = 4 * 1024 * 1024 * 1024
+LISTING_BYTES: Final = 4 * 1024 * 1024 * 1024
 """Memory of a listing's processes at which they are killed."""
 _MAX_LIST_BYTES: Final = 4 * 1024 * 1024
 """Longest list of spiders that is read."""
@@ -27,11 +27,11 @@ async def list_spiders(attempt: JobAttempt, listing: Listing, command: Command) 
 
     Raises OSError if the process cannot be started.
     """
-    await asyncio.to_thread(attempt.prepare, command._replace(memory_limit=_MEMORY_BYTES))
+    await asyncio.to_thread(attempt.prepare, command)
     os.close(await asyncio.to_thread(attempt.start))
     await attempt.wait()
     end = await asyncio.to_thread(attempt.end)
-    return await asyncio.to_thread(_result, attempt, listing, end, command.time_limit)
+    return await asyncio.to_thread(_result, attempt, listing, end, command.limits.time_limit)
 
 
 def _result(attempt: JobAttempt, listing: Listing, end: AttemptEnd, limit: float) -> ListingResult:
@@ -49,7 +49,7 @@ def _fault(attempt: JobAttempt, end: AttemptEnd, limit: float) -> str:
     if end.fault == "timed_out":
         return f"listing the spiders took more than {limit:g} seconds\n{said}".strip()
     if end.fault == "out_of_memory":
-        return f"listing the spiders took more than {_MEMORY_BYTES} bytes of memory\n{said}".strip()
+        return f"listing the spiders took more than {LISTING_BYTES} bytes of memory\n{said}".strip()
     if said:
         return said
     if end.exit_code == 0:

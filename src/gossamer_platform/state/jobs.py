@@ -13,9 +13,10 @@ from gossamer_platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
 from gossamer_platform.link import JobInput
 from gossamer_platform.names import check_file_name
 from gossamer_platform.outcome import GOOD_FINISH_REASONS, AttemptEnd, Expectation, failure_of
+from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state.changes import change_job
 from gossamer_platform.state.policies import policy_of, spider_policy
-from gossamer_platform.state.projects import JobPolicy, locked_project, project_id
+from gossamer_platform.state.projects import locked_project, project_id
 from gossamer_platform.state.rows import add_row, fetch, fetch_first
 from gossamer_platform.state.spiders import next_job_number
 from gossamer_platform.state.tables import DatabaseNow, JobRow, imports, jobs, projects

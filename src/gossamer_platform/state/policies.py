@@ -7,14 +7,15 @@ change of a policy alters no job that exists, except for `max_running`, which co
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from gossamer_platform.lifecycle import ACTIVE
-from gossamer_platform.state.projects import JobPolicy, project_id
+from gossamer_platform.policy import JobPolicy
+from gossamer_platform.state.projects import project_id
 from gossamer_platform.state.rows import fetch, fetch_first
 from gossamer_platform.state.tables import Project, SpiderPolicy, jobs, projects, spider_policies
 
 
 def policy_of(row: Project | SpiderPolicy) -> JobPolicy:
     """Return the policy in the columns of a row."""
-    return JobPolicy(*(getattr(row, name) for name in JobPolicy._fields))
+    return JobPolicy(**{name: getattr(row, name) for name in JobPolicy.model_fields})
 
 
 def spider_policy(connection: Connection, project: int, spider: str) -> JobPolicy:
@@ -30,7 +31,7 @@ def set_spider_policy(
     """Replace the policy of a spider. May be repeated."""
     number = project_id(connection, project)  # locked until the end of the transaction
     wanted = (spider_policies.c.project_id == number, spider_policies.c.spider == spider)
-    values = {**policy._asdict(), "max_running": max_running}
+    values = {**{name: getattr(policy, name) for name in JobPolicy.model_fields}, "max_running": max_running}
     if not connection.execute(update(spider_policies).where(*wanted).values(**values)).rowcount:
         connection.execute(insert(spider_policies).values(project_id=number, spider=spider, **values))
 

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gossamer_platform.lifecycle import ACTIVE, VersionEvent, VersionState
 from gossamer_platform.names import file_stem, in_order, means_version
+from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state.changes import change_version
 from gossamer_platform.state.rows import add_row, fetch, fetch_first, fetch_one
 from gossamer_platform.state.tables import (
@@ -61,36 +62,6 @@ class VersionFile(NamedTuple):
     digest: str
     file: str
     deployed_at: float
-
-
-class JobPolicy(NamedTuple):
-    """Limits of a job, and how often it is tried again. None: of a job, what its project has; in a change of a
-    project, what it had."""
-
-    retries: int | None = None
-    """Number of further attempts after the first one failed, for whatever reason."""
-    retry_seconds: float | None = None
-    """Pause before the first retry. Each further pause is twice as long, up to an hour."""
-    time_limit: float | None = None
-    """Seconds after which an attempt is ended. 0: none."""
-    memory_limit: int | None = None
-    """Bytes of memory of an attempt's process tree at which it is killed. 0: none."""
-    file_limit: int | None = None
-    """Bytes of an attempt's log, and of its items, at which it is ended. 0: none."""
-    open_files_limit: int | None = None
-    """Files and connections that each process of an attempt may have open. 0: as many as the node's own process."""
-    pending_limit: float | None = None
-    """Seconds after which a job that still waits to be started has failed. 0: none."""
-    min_items: int | None = None
-    """Number of items below which an attempt has failed, though it ended well."""
-    max_errors: int | None = None
-    """Number of errors in the log from which on an attempt has failed. 0: any number is allowed."""
-    good_reasons: Sequence[str] | None = None
-    """finish_reasons with which an attempt has ended well. Of a project also None: the usual ones."""
-
-    def given(self) -> dict[str, Any]:
-        """Return the columns that are not None."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 class ReadyVersion(NamedTuple):

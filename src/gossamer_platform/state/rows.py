@@ -39,13 +39,16 @@ class TableRow:
 
 def table(name: str, row: type[TableRow], *items: SchemaItem) -> Table:
     """Return the table of these rows. A column may be null if its values may be None."""
-    columns = {key: value for key, value in vars(row).items() if isinstance(value, Column)}
-    for key, each in columns.items():
-        each.key = each.name = key
-        each.nullable = type(None) in get_args(row.__annotations__[key])
+    columns = {}
+    for kind in row.__mro__:
+        for key, each in vars(kind).items():
+            if isinstance(each, Column):
+                columns[key] = found = each if kind is row else each._copy()  # a column belongs to one table
+                found.key = found.name = key
+                found.nullable = type(None) in get_args(kind.__annotations__[key])
     # Otherwise SQLite would give the number of a deleted last row again.
     has_numbers = any(each.type is ROW_ID for each in columns.values())
-    return Table(name, METADATA, *columns.values(), *items, sqlite_autoincrement=has_numbers)
+    return Table(name, METADATA, *columns.values(), *items, info={"row": row}, sqlite_autoincrement=has_numbers)
 
 
 def add_row(connection: Connection, into: Table, **values: Any) -> int:

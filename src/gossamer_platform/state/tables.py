@@ -11,6 +11,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
+    Column,
     Double,
     ForeignKey,
     Index,
@@ -47,7 +48,21 @@ def _now_in_postgresql(element: DatabaseNow, compiler: Any, **_: Any) -> str:
     return "extract(epoch from clock_timestamp())::double precision"
 
 
-class Project(TableRow):
+class LimitColumns(TableRow):
+    """Limits that a job has, or a project's new jobs get; see JobPolicy."""
+
+    retry_seconds: float = column(Double, server_default="30")  # of a job: pause before the next retry
+    time_limit: float = column(Double, server_default="0")
+    memory_limit: int = column(BigInteger, server_default="0")
+    file_limit: int = column(BigInteger, server_default="0")
+    open_files_limit: int = column(Integer, server_default="0")
+    pending_limit: float = column(Double, server_default="0")
+    min_items: int = column(Integer, server_default="0")
+    max_errors: int = column(Integer, server_default="0")
+    good_reasons: list[str] | None = column(_JSON_OR_NULL)
+
+
+class Project(LimitColumns):
     """A project, and what its jobs and versions get whose clients name nothing else."""
 
     id: int = column(ROW_ID, primary_key=True)
@@ -57,17 +72,7 @@ class Project(TableRow):
     turn: int = column(BigInteger, server_default="0")
     max_running: int | None = column(Integer)  # jobs that run at a time; null: as many as there are slots
     label: str = column(String(100), server_default="")  # of its jobs that name none; see job.label
-    # What a job gets whose client names nothing else; see JobPolicy.
     retries: int = column(Integer, server_default="0")
-    retry_seconds: float = column(Double, server_default="30")
-    time_limit: float = column(Double, server_default="0")
-    memory_limit: int = column(BigInteger, server_default="0")
-    file_limit: int = column(BigInteger, server_default="0")
-    open_files_limit: int = column(Integer, server_default="0")
-    pending_limit: float = column(Double, server_default="0")  # seconds; 0: none
-    min_items: int = column(Integer, server_default="0")
-    max_errors: int = column(Integer, server_default="0")  # 0: any number
-    good_reasons: list[str] | None = column(_JSON_OR_NULL)  # finish_reasons of a success; null: the usual ones
     environment: str = column(String(16), server_default="shared")  # of new versions; see EnvironmentKind
     pinned_version: str | None = column(Text)  # name of the version that is the default; null: the latest
     # Retention; null: the manager's default; 0: kept for ever. See RetentionPolicy.
@@ -106,7 +111,7 @@ class VersionRow(TableRow):
 versions = table("version", VersionRow, Index(None, "project_id", "state"), Index(None, "listing"))
 
 
-class JobRow(TableRow):
+class JobRow(LimitColumns):
     """A job, with its last attempt."""
 
     id: int = column(ROW_ID, primary_key=True)
@@ -130,15 +135,6 @@ class JobRow(TableRow):
     label: str = column(String(100), server_default="")  # only nodes with this label run it; empty: all do
     priority: float = column(Double)
     retries_left: int = column(Integer, server_default="0")
-    retry_seconds: float = column(Double, server_default="30")  # pause before the next retry
-    time_limit: float = column(Double, server_default="0")  # seconds of an attempt; 0: none
-    memory_limit: int = column(BigInteger, server_default="0")  # bytes of its process tree; 0: none
-    file_limit: int = column(BigInteger, server_default="0")  # bytes of its log, and its items; 0: none
-    open_files_limit: int = column(Integer, server_default="0")  # of each of its processes; 0: none
-    pending_limit: float = column(Double, server_default="0")  # seconds; 0: none
-    min_items: int = column(Integer, server_default="0")
-    max_errors: int = column(Integer, server_default="0")  # 0: any number
-    good_reasons: list[str] | None = column(_JSON_OR_NULL)  # finish_reasons of a success; null: the usual ones
     is_urgent: bool = column(Boolean, server_default=false())  # goes before all others of all projects
     after_job: int | None = column(BigInteger)  # it does not start before this job has ended; null: it waits for none
     stats: dict[str, Any] | None = column(_JSON_OR_NULL)  # Scrapy's counters of the last attempt
@@ -306,20 +302,12 @@ class SpiderPolicy(TableRow):
     project_id: int = column(ForeignKey(projects.c.id), primary_key=True)
     spider: str = column(Text, primary_key=True)
     max_running: int | None = column(Integer)  # jobs of the spider that run at a time; null: as many as the project's
-    # What jobs of the spider get instead of what the project says; null: what it says. See JobPolicy.
     retries: int | None = column(Integer)
-    retry_seconds: float | None = column(Double)
-    time_limit: float | None = column(Double)
-    memory_limit: int | None = column(BigInteger)
-    file_limit: int | None = column(BigInteger)
-    open_files_limit: int | None = column(Integer)
-    pending_limit: float | None = column(Double)
-    min_items: int | None = column(Integer)
-    max_errors: int | None = column(Integer)
-    good_reasons: list[str] | None = column(_JSON_OR_NULL)
 
 
-spider_policies = table("spider_policy", SpiderPolicy)
+# Null in a column of a limit: what the project says.
+_limits = [Column(name, each.type) for name, each in vars(LimitColumns).items() if isinstance(each, Column)]
+spider_policies = table("spider_policy", SpiderPolicy, *_limits)
 
 
 class Import(TableRow):

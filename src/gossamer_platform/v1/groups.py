@@ -20,7 +20,7 @@ from gossamer_platform.state.groups import START_URLS, NewGroup
 from gossamer_platform.state.jobs import NewJob
 from gossamer_platform.v1.context import Client, Reader, Runner
 from gossamer_platform.v1.jobs import MAX_PAGE, parse_cursor
-from gossamer_platform.v1.models import JobPolicyModel, NamedModel
+from gossamer_platform.v1.models import JobPolicyModel, NamedModel, RunModel
 from gossamer_platform.v1.spooling import spooled
 
 router = APIRouter(prefix="/v1")
@@ -72,17 +72,13 @@ class NewGroupModel(JobPolicyModel):
             raise BadInput("give either inputs or processes")
         given = self.model_dump(include={"project", "spider", "version", "arguments", "settings", "priority"})
         name = new_job_name() if self.name is None else self.name
-        job = NewJob(**given, name=name, policy=self.policy(), request_key=request_key)
+        job = NewJob(**given, name=name, policy=self, request_key=request_key)
         return NewGroup(job, self.inputs, self.input_use, self.processes)
 
 
-class GroupModel(NamedModel):
+class GroupModel(RunModel):
     """A job group: several jobs that are shown and cancelled together."""
 
-    id: int
-    name: str
-    project: str
-    spider: str
     kind: str
     """`split`: each job has a part of a file. `processes`: the jobs share one frontier."""
     created_at: datetime

@@ -65,7 +65,7 @@ async def create_job(
     new = NewJob(
         **given,
         name=name,
-        policy=job.policy(),
+        policy=job,
         request_key=idempotency_key,
         input=own,
         is_urgent=job.is_urgent,

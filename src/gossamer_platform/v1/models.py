@@ -6,27 +6,24 @@ ISO 8601, UTC; fields that a request does not know are refused, because a misspe
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gossamer_platform.lifecycle import EnvironmentKind, JobState, VersionState
+from gossamer_platform.policy import JobPolicy, Seconds
 from gossamer_platform.state.defaults import DefaultVersion
 from gossamer_platform.state.jobs import Job
 from gossamer_platform.state.nodes import Node, NodeState, state_of
-from gossamer_platform.state.projects import JobPolicy
 from gossamer_platform.state.rows import TableRow
 from gossamer_platform.state.tables import Project
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.values import unstorable_place
 
-MAX_RETRIES: Final = 100
-"""Largest number of retries of a job. Each leaves an entry in the job's row."""
 _Name = Annotated[str, Field(min_length=1, max_length=200)]
 _Days = Annotated[float, Field(ge=0, le=36600, allow_inf_nan=False)]
 _Jobs = Annotated[int, Field(ge=0, lt=2**31)]
-_Seconds = Annotated[float, Field(ge=0, le=366 * 86400, allow_inf_nan=False)]
 
 
 class RequestModel(BaseModel):
@@ -58,34 +55,8 @@ class NamedModel(BaseModel):
         return cls(**{**columns, **_times(columns), **more})
 
 
-class JobPolicyModel(RequestModel):
-    """Limits of a job, and how often it is tried again."""
-
-    retries: Annotated[int, Field(ge=0, le=MAX_RETRIES)] | None = None
-    """Number of further attempts after one failed, for whatever reason. A cancelled job is not tried again."""
-    retry_seconds: _Seconds | None = None
-    """Pause before the first retry. Each further pause is twice as long, up to an hour."""
-    time_limit: _Seconds | None = None
-    """Seconds after which an attempt is ended. 0: none."""
-    memory_limit: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    """Bytes of memory of all processes of an attempt together at which they are killed. 0: none."""
-    file_limit: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    """Bytes of the log of an attempt, and of its items, at which it is ended. 0: none."""
-    open_files_limit: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """Files and connections that each process of an attempt may have open at a time. 0: as many as the node allows."""
-    pending_limit: _Seconds | None = None
-    """Seconds after which a job that still waits to be started has failed. 0: none."""
-    min_items: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """Number of items below which an attempt has failed, though it ended well."""
-    max_errors: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """Number of errors in the log from which on an attempt has failed. 0: any number is allowed."""
-    good_reasons: Annotated[list[_Name], Field(max_length=50)] | None = None
-    """Scrapy's finish_reasons with which an attempt has ended well. Null: finished, and the limits of items, pages and
-    time that a project sets itself."""
-
-    def policy(self) -> JobPolicy:
-        """Return the policy."""
-        return JobPolicy(*(getattr(self, name) for name in JobPolicy._fields))
+class JobPolicyModel(JobPolicy, RequestModel):
+    """Limits of a job, and how often it is tried again, in a request."""
 
 
 class JobInputModel(RequestModel):
@@ -136,13 +107,31 @@ class EarlierAttempt(NamedModel):
     reason: str
 
 
-class JobModel(NamedModel):
-    """A job: one run of one spider."""
+class RunModel(NamedModel):
+    """Something that runs a spider."""
 
     id: int
     name: str
     project: str
     spider: str
+
+
+class LimitsModel(NamedModel):
+    """Limits of a job, or of a project's new jobs."""
+
+    time_limit: float
+    memory_limit: int
+    file_limit: int
+    open_files_limit: int
+    pending_limit: float
+    min_items: int
+    max_errors: int
+    good_reasons: list[str] | None
+
+
+class JobModel(LimitsModel, RunModel):
+    """A job: one run of one spider."""
+
     requested_version: str | None
     """Version that was asked for. Null: the project's default when the job starts."""
     version: str | None
@@ -165,14 +154,6 @@ class JobModel(NamedModel):
     """Number of the last attempt. 0: none has begun."""
     earlier_attempts: list[EarlierAttempt]
     retries_left: int
-    time_limit: float
-    memory_limit: int
-    file_limit: int
-    open_files_limit: int
-    pending_limit: float
-    min_items: int
-    max_errors: int
-    good_reasons: list[str] | None
     is_urgent: bool
     """True: it goes before all others, of all projects."""
     after_job: int | None
@@ -241,7 +222,7 @@ class KeptModel(BaseModel):
     """Number of the latest jobs of each spider that are kept. With the others, their logs and items are deleted."""
 
 
-class ProjectModel(KeptModel, NamedModel):
+class ProjectModel(LimitsModel, KeptModel, NamedModel):
     """A project, with the limits that its new jobs get."""
 
     name: str
@@ -251,14 +232,6 @@ class ProjectModel(KeptModel, NamedModel):
     """Label that a node must have to run its jobs, unless a job names another one. Empty: none."""
     retries: int
     retry_seconds: float
-    time_limit: float
-    memory_limit: int
-    file_limit: int
-    open_files_limit: int
-    pending_limit: float
-    min_items: int
-    max_errors: int
-    good_reasons: list[str] | None
     environment: EnvironmentKind
     """Where jobs of new versions run: with the node's own packages, or in a virtual environment of their own."""
     default_version: str | None
@@ -384,7 +357,7 @@ class NewTokenModel(RequestModel):
     permits nothing else."""
     project: Annotated[str, Field(max_length=200)] = ""
     """The only project it is for. Empty: all."""
-    valid_seconds: Annotated[_Seconds, Field(gt=0)] | None = None
+    valid_seconds: Annotated[Seconds, Field(gt=0)] | None = None
     """Seconds from now for which it is valid. Null: until it is revoked."""
 
 

@@ -52,7 +52,7 @@ async def set_policy(project: str, spider: _Spider, change: SpiderPolicyChange, 
     await _check(client, project)
     manager = client.context.manager
     await manager.database.write(
-        lambda c: policies.set_spider_policy(c, project, spider, change.policy(), max_running=change.max_running)
+        lambda c: policies.set_spider_policy(c, project, spider, change, max_running=change.max_running)
     )
     manager.wake_nodes()
     await client.record("policy.set", f"{project}/{spider} {change.model_dump(exclude_unset=True)}")

@@ -64,7 +64,7 @@ async def change_project(project: str, change: ProjectChange, client: Admin) -> 
         columns["label"] = change.label
     columns |= change.model_dump(include=change.model_fields_set & set(KeptModel.model_fields))
     manager = client.context.manager
-    if not await manager.database.write(lambda c: projects.change_project(c, project, change.policy(), **columns)):
+    if not await manager.database.write(lambda c: projects.change_project(c, project, change, **columns)):
         raise NotFound(f"project '{project}' not found")
     await client.record("project.change", f"{project} {change.model_dump(exclude_unset=True)}")
     return await _project(client, project)

@@ -74,7 +74,7 @@ class NewScheduleModel(JobPolicyModel):
         fields = ("arguments", "settings", "priority", "jitter", "missed", "if_running")
         columns: dict[str, Any] = {name: getattr(self, name) for name in fields}
         columns |= {"kind": rule.kind.value, "rule": rule.text, "time_zone": rule.zone, "start_at": rule.start}
-        columns |= {"end_at": rule.end, "version_name": self.version, "policy": self.policy().given()}
+        columns |= {"end_at": rule.end, "version_name": self.version, "policy": self.given()}
         return columns | {"spider": self.spider or "", "crawl": self._requests()}
 
     def _requests(self) -> list[dict[str, Any]] | None:
@@ -84,7 +84,7 @@ class NewScheduleModel(JobPolicyModel):
         if self.crawl is None:
             return None
         of_jobs = {name: getattr(self, name) for name in ("version", "arguments", "settings", "priority")}
-        of_jobs |= self.policy().given() | ({"if_running": True} if self.if_running != "run" else {})
+        of_jobs |= self.given() | ({"if_running": True} if self.if_running != "run" else {})
         if given := [name for name, value in of_jobs.items() if value]:
             raise BadInput(f"{', '.join(given)}: for schedules of jobs only; a crawl that runs is joined")
         given_requests = self.crawl if isinstance(self.crawl, list) else [self.crawl]

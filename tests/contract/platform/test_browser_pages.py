@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from gossamer_platform.manager.artefacts import ArtefactStore
 from gossamer_platform.manager.operations import Manager
 from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.policy import JobPolicy
 from gossamer_platform.scrapyd import browsing
 from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.config import ScrapydConfig, load
@@ -24,7 +25,6 @@ from gossamer_platform.state.dispatch import JobTaker, take_jobs
 from gossamer_platform.state.groups import NewGroup
 from gossamer_platform.state.jobs import NewJob
 from gossamer_platform.state.nodes import NewNode
-from gossamer_platform.state.projects import JobPolicy
 from gossamer_platform.state.tokens import TokenScope
 
 _EVIL = "<script>\"'&amp;x</script>"

@@ -22,6 +22,7 @@ from gossamer_platform.manager.chunk_store import ChunkStore
 from gossamer_platform.manager.files import FileKind
 from gossamer_platform.manager.storage import open_platform_storage
 from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state import chunks, jobs, projects
 from gossamer_platform.state.chunks import FileKey
 from gossamer_platform.state.database import StateDatabase
@@ -64,7 +65,7 @@ async def job(database: StateDatabase) -> int:
         number = projects.add_version(connection, "shop", "1", digest="d", file="shop/1.egg")
         projects.take_listing(connection, "node")
         assert projects.record_listing(connection, number, incarnation="node", spiders=["a"], fault="")
-        added = jobs.add_job(connection, NewJob("shop", "a", "job", policy=projects.JobPolicy(retries=1)))
+        added = jobs.add_job(connection, NewJob("shop", "a", "job", policy=JobPolicy(retries=1)))
         assert take_jobs(connection, JobTaker("n", "c", 100), free=1)
         return added
 

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, event, func, inspect, select, text, update
 from gossamer.errors import BadInput
 from gossamer_platform.lifecycle import JobState
 from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state import jobs, projects, tokens, variables
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.dispatch import JobTaker, take_jobs
 from gossamer_platform.state.jobs import NewJob
-from gossamer_platform.state.projects import JobPolicy
 from gossamer_platform.state.tables import METADATA
 from gossamer_platform.state.tables import jobs as job_table
 from gossamer_platform.state.tables import projects as project_table

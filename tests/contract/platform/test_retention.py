@@ -14,12 +14,13 @@ from gossamer_platform.manager.artefacts import ArtefactStore
 from gossamer_platform.manager.files import FileKind
 from gossamer_platform.manager.operations import Manager
 from gossamer_platform.manager.retention import delete_outdated, parse_limits
+from gossamer_platform.policy import JobPolicy
 from gossamer_platform.scrapyd.config import load
 from gossamer_platform.scrapyd.files import JobFile, ScrapydFiles
 from gossamer_platform.state import jobs, retention
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.jobs import NewJob
-from gossamer_platform.state.projects import JobPolicy, change_project
+from gossamer_platform.state.projects import change_project
 from gossamer_platform.state.retention import KeepLimits, KeptKind, RetentionPolicy
 from gossamer_platform.state.tables import DatabaseNow
 from gossamer_platform.state.tables import jobs as job_table

@@ -6,11 +6,11 @@ from sqlalchemy import Connection, update
 from gossamer_platform.lifecycle import EnvironmentKind, JobState
 from gossamer_platform.link import EnvironmentReport
 from gossamer_platform.names import sanitized
+from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state import defaults, environments, jobs, projects
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.dispatch import JobTaker, take_jobs
 from gossamer_platform.state.jobs import NewJob
-from gossamer_platform.state.projects import JobPolicy
 from gossamer_platform.state.tables import versions as version_table
 
 

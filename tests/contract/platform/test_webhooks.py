@@ -16,13 +16,13 @@ from gossamer_platform.manager.variables import ProjectVariables
 from gossamer_platform.manager.vault import SecretVault
 from gossamer_platform.manager.watching import report_slow_jobs
 from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.policy import JobPolicy
 from gossamer_platform.schedules.firing import fire_due
 from gossamer_platform.state import events, jobs, nodes, projects, schedules, webhooks
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.dispatch import JobTaker, take_jobs
 from gossamer_platform.state.events import EventKind
 from gossamer_platform.state.jobs import NewJob
-from gossamer_platform.state.projects import JobPolicy
 from gossamer_platform.state.tables import deliveries
 from gossamer_platform.state.tables import jobs as job_table
 from tests.servers.receiver import Receiver, receiver

@@ -25,7 +25,17 @@ from gossamer_platform.outcome import AttemptEnd
 
 def test_a_message_is_an_object_with_all_its_fields() -> None:
     orders = NodeOrders(
-        [JobAssignment(AttemptId(7, 1), "a", Artefact("p", "1", "d", Path("/eggs/1.egg"), ""), {"x": "1"}, {}, "", "")]
+        [
+            JobAssignment(
+                id=AttemptId(7, 1),
+                spider="a",
+                artefact=Artefact("p", "1", "d", Path("/eggs/1.egg"), ""),
+                arguments={"x": "1"},
+                settings={},
+                output="",
+                items="",
+            )
+        ]
     )
     sent = wire.encode(orders)
     job = json.loads(sent)["jobs"][0]
