@@ -139,6 +139,11 @@ class Leaseholder(Protocol):
     def has_later_work(self) -> bool:
         """True if the last lease calls found requests that wait for their site's turn, or for a retry."""
 
+    @property
+    def has_capped_work(self) -> bool:
+        """True if the last lease calls found requests that wait only until others of their domains, which are in
+        flight, have ended."""
+
     def session_name(self, shard: int) -> str:
         """Return the name of the worker's current session on the shard."""
 

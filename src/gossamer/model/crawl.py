@@ -8,6 +8,7 @@ them: a new field must be added there, too. Values of the enumerations are store
 
 import base64
 import hashlib
+import math
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -112,6 +113,18 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     keep_failed: bool = False
     """True: requests that got no answer are kept, so that `Frontier.retry_failed` can repeat them; and the counters and
     `max_pages` go on from run to run, until a fresh one."""
+
+
+_MOST_IN_FLIGHT = 16
+"""Largest default of the requests in flight per domain. As in budgets.lua."""
+
+
+def site_concurrency(crawl: Crawl) -> int:
+    """Return how many requests of a crawl may be in flight on a domain by its own options; 0: the policy decides."""
+    if crawl.concurrency is not None or crawl.rate is None:
+        return crawl.concurrency or 0
+    hits_a_second = crawl.rate.hits / crawl.rate.window_seconds
+    return 1 if hits_a_second <= 1 else min(_MOST_IN_FLIGHT, math.ceil(2 * hits_a_second))
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -18,13 +18,17 @@ class StageLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     requests: int = 0
     """Requests in the downloader (CONCURRENT_REQUESTS)."""
     site_requests: int = 0
-    """Requests to one site (CONCURRENT_REQUESTS_PER_DOMAIN)."""
+    """Requests to one site (CONCURRENT_REQUESTS_PER_DOMAIN, --domain-concurrency)."""
     items: int = 0
     """Items of one page that are in the pipelines at once (CONCURRENT_ITEMS)."""
     bytes: int = 0
     """Bytes of responses that are held (SCRAPER_SLOT_MAX_ACTIVE_SIZE)."""
     delay: float = 0.0
     """Seconds between two requests to one site (DOWNLOAD_DELAY)."""
+    throttled: bool = False
+    """True: something else may set a longer delay (AutoThrottle)."""
+    shared: bool = False
+    """True: a frontier that processes share gives out the requests, with its own limits for each site."""
 
 
 class MeasuredProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,6 +63,12 @@ class Occupancy(NamedTuple):
     is_bytes_full: bool = False
     is_resting: bool = False
     """Requests wait for their site's turn, and the process has free places for them."""
+    is_capped: bool = False
+    """Requests wait only for the end of those in flight at their sites, and the process has free places for them."""
+    sites: int = 0
+    """Sites with requests in the downloader."""
+    site_places: int = 0
+    """Requests that these sites may have in flight together. 0: not known."""
 
 
 class Waiting(NamedTuple):
@@ -112,6 +122,10 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Items in the pipelines."""
     held_bytes: float = 0.0
     """Bytes of responses in the scraper."""
+    sites: float = 0.0
+    """Sites with requests in the downloader. 0: not known."""
+    site_places: float = 0.0
+    """Requests that these sites may have in flight together (CONCURRENT_REQUESTS_PER_DOMAIN). 0: not known."""
 
     # Shares of the interval, 0 to 1.
     scheduler_empty: float = 0.0
@@ -123,6 +137,10 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Share during which the event loop's thread waited inside a callback, without wanting a CPU."""
     resting: float = 0.0
     """Share during which requests waited in the frontier for their site's turn, though the process had free places."""
+
+    capped: float = 0.0
+    """Share during which requests waited in the frontier only for the end of others in flight at their sites, though
+    the process had free places."""
 
     # Sums.
     requested: int = 0
@@ -207,7 +225,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 _MEANS = frozenset((
     "scheduler", "downloader", "pages", "transferring", "scraper", "pipelines", "held_bytes", "scheduler_empty",
-    "downloader_full", "bytes_full", "blocked", "resting", "idle_cpus", "fair_cpu", "lag",
+    "downloader_full", "bytes_full", "blocked", "resting", "capped", "sites", "site_places", "idle_cpus",
+    "fair_cpu", "lag",
 ))  # fmt: skip
 _SMALLEST = frozenset(("fastest_response", "fastest_item"))
 _LATEST = frozenset(("at", "items_in_all", "pages_in_all"))
@@ -330,7 +349,7 @@ class Finding(NamedTuple):
 
     case: str
     """failing, cpu, blocking, other_requests, large_responses, items_too_few, items_too_many, scheduler_empty; or
-    healthy, rate_limit: nothing is wrong."""
+    healthy, rate_limit, site_limit: nothing is wrong."""
     bottleneck: str
     """Name of the stage."""
     summary: str

@@ -36,14 +36,24 @@ class SettingNames(NamedTuple):
     """Names of the settings, as the advice has them."""
 
     requests: str
+    site_requests: str
     bytes: str
     processes: str
 
 
 _SCRAPY_NAMES = SettingNames(
-    "CONCURRENT_REQUESTS", "SCRAPER_SLOT_MAX_ACTIVE_SIZE", "that share the crawl (GOSSAMER_FRONTIER)"
+    "CONCURRENT_REQUESTS",
+    "CONCURRENT_REQUESTS_PER_DOMAIN",
+    "SCRAPER_SLOT_MAX_ACTIVE_SIZE",
+    "that share the crawl (GOSSAMER_FRONTIER)",
 )
-_WORKER_NAMES = SettingNames("--concurrency", "fetch.bodies_in_flight", "(--processes)")
+_WORKER_NAMES = SettingNames("--concurrency", "--domain-concurrency", "fetch.bodies_in_flight", "(--processes)")
+_SITES_FULL = 0.8
+"""Share of the places for requests at the sites from which they count as full."""
+_MOSTLY_CAPPED = 0.35
+"""Share of the time for which requests must wait for the end of others."""
+_WAITING = 0.1
+"""Share of the requests in the downloader that must wait for a place at their site."""
 
 
 class CrawlFigures:
@@ -86,6 +96,28 @@ class CrawlFigures:
         return min(response, max(response - _LATE_TIMES * whole.lag, fastest))
 
     @property
+    def is_capped(self) -> bool:
+        """True if requests wait only for the end of others in flight at their sites."""
+        whole = self.whole
+        if self.limits.shared:  # the frontier keeps those that wait, and says so
+            return whole.capped >= _MOSTLY_CAPPED
+        waiting = whole.downloader - whole.transferring
+        has_full_sites = whole.site_places > 0 and whole.transferring >= _SITES_FULL * whole.site_places
+        return has_full_sites and waiting >= _WAITING * whole.downloader
+
+    @property
+    def site_requests(self) -> float:
+        """Mean number of requests in flight at a site. 0: not known."""
+        return self.whole.transferring / self.whole.sites if self.whole.sites else 0.0
+
+    @property
+    def delay_gain(self) -> float:
+        """Factor by which the throughput can grow until the delays between requests to the sites are kept."""
+        if not (self.limits.delay and self.whole.sites and self.responses):
+            return MOST_GAIN
+        return max(1.0, self.whole.sites / self.limits.delay / self.responses)
+
+    @property
     def cpu_gain(self) -> float:
         """Factor by which the throughput can grow until the CPU, or what others leave of it, is saturated."""
         available = min(1.0, max(self.cpu + self.whole.idle_cpus, self.whole.fair_cpu))
@@ -105,7 +137,8 @@ class CrawlFigures:
 
     def _link_gain(self, part: Sequence[Measurement]) -> float:
         """Return `link_gain`: the rate at which links were found until nearly all were, by the rate of requests."""
-        if not self.has_scheduler or self.whole.scheduler > MOST_GAIN * self.concurrency:
+        waits = self.limits.shared and self.whole.capped + self.whole.resting >= _MOSTLY_CAPPED
+        if not self.has_scheduler or waits or self.whole.scheduler > MOST_GAIN * self.concurrency:
             return MOST_GAIN  # enough requests wait
         found = [one.requested + one.scheduler - before.scheduler for before, one in pairwise(part)]
         if sum(found) < self.whole.requested / 2:

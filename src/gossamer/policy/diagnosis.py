@@ -55,7 +55,7 @@ def diagnose(recording: Recording) -> Finding | None:
     elif whole.page_responses:
         decide = (
             _failing, _cpu, _blocking, _other_requests, _items_too_few, _items_too_many, _large_responses,
-            _scheduler_empty,
+            _site_limit, _site_delay, _scheduler_empty,
         )  # fmt: skip
         case = next((found for check in decide if (found := check(figures)) is not None), None) or _healthy(figures)
     else:
@@ -221,7 +221,7 @@ _SPARE_THREADS = 1.5
 
 def _other_requests(figures: CrawlFigures) -> _Case | None:
     whole = figures.whole
-    if figures.others < _MANY_OTHERS or whole.downloader < _MOSTLY * figures.concurrency:
+    if figures.others < _MANY_OTHERS or whole.downloader < _MOSTLY * figures.concurrency or figures.is_capped:
         return None
     factor = figures.gain(whole.downloader / whole.pages)
     after = _whole(figures.concurrency * factor)
@@ -380,21 +380,66 @@ def _scheduler_empty(figures: CrawlFigures) -> _Case | None:
     )  # fmt: skip
 
 
-def _healthy(figures: CrawlFigures) -> _Case:
-    whole, limits = figures.whole, figures.limits
-    in_use = f"downloader {whole.downloader:.1f} of {figures.concurrency:.0f}; CPU {figures.cpu:.0%}"
-    if whole.downloader and whole.transferring and whole.transferring < _MOSTLY * whole.downloader:
-        waits = f"{whole.downloader - whole.transferring:.1f} requests in the downloader wait for their site's turn"
-        auto = "" if limits.delay else " (AutoThrottle may set a longer one)"
+def _site_limit(figures: CrawlFigures) -> _Case | None:
+    """Return the case of requests that wait only for others in flight at their site."""
+    if not figures.is_capped:
+        return None
+    whole, limit, per_site = figures.whole, figures.limits.site_requests, figures.site_requests
+    name, summary = "site_limit", "the limit of requests in flight at a site sets the pace"
+    waits = (
+        f"requests waited only for others in flight at their sites {whole.capped:.0%} of the time"
+        if figures.limits.shared
+        else f"{whole.downloader - whole.transferring:.1f} requests in the downloader wait for a place at their site"
+    )
+    shown = (_in_use(figures), f"{per_site:.1f} requests in flight at each of {max(1.0, whole.sites):.1f} sites", waits)
+    if not limit or per_site < _MOSTLY * limit:
         text = (
-            f"The site's limits set the pace: CONCURRENT_REQUESTS_PER_DOMAIN = {limits.site_requests}, DOWNLOAD_DELAY "
-            f"= {limits.delay:g}{auto}. Raise them only if the site permits it; more sites at once would also help."
+            f"About {max(1.0, per_site):.0f} requests of a site are in flight at once, by the domain's policy "
+            "(concurrency) or the crawl's own limit. Raise it only if the site permits it; more sites at once do, too."
         )
-        return _Case("rate_limit", "downloader", _SITES_PACE, (in_use, waits), Advice(text))
-    if whole.downloader < _MOSTLY * figures.concurrency:
+        return _Case(name, "downloader", summary, shown, Advice(text))
+    factor = figures.gain(figures.concurrency / max(whole.transferring, 0.1), figures.delay_gain)
+    after = int(limit * factor)
+    if factor < _WORTH_RAISING or after == limit:
+        text = (
+            f"{figures.names.site_requests} = {limit} holds requests back, but more would give little: the CPU, the "
+            "links that are found or the delays of the site come next. More sites at once would help."
+        )
+        return _Case(name, "downloader", summary, shown, Advice(text))
+    text = (
+        f"If the site permits it, raise {figures.names.site_requests} from {limit} to {after}; more sites at once do, "
+        "too."
+    )
+    advice = Advice(text, figures.names.site_requests, limit, after, after / limit)
+    return _Case(name, "downloader", summary, shown, advice)
+
+
+def _site_delay(figures: CrawlFigures) -> _Case | None:
+    """Return the case of requests in the downloader that wait for the delay of their site."""
+    whole, limits = figures.whole, figures.limits
+    if not (whole.downloader and whole.transferring and whole.transferring < _MOSTLY * whole.downloader):
+        return None
+    waits = f"{whole.downloader - whole.transferring:.1f} requests in the downloader wait for their site's turn"
+    settings = [] if whole.site_places else [f"CONCURRENT_REQUESTS_PER_DOMAIN = {limits.site_requests}"]
+    settings += [f"DOWNLOAD_DELAY = {limits.delay:g}"] if limits.delay or not limits.throttled else []
+    settings += ["AutoThrottle"] if limits.throttled or not limits.delay else []
+    text = (
+        f"The delay between two requests to a site sets the pace: {', '.join(settings)}. Make it shorter only if the "
+        "site permits it; more sites at once would also help."
+    )
+    return _Case("rate_limit", "downloader", _SITES_PACE, (_in_use(figures), waits), Advice(text))
+
+
+def _in_use(figures: CrawlFigures) -> str:
+    return f"downloader {figures.whole.downloader:.1f} of {figures.concurrency:.0f}; CPU {figures.cpu:.0%}"
+
+
+def _healthy(figures: CrawlFigures) -> _Case:
+    whole, limits, in_use = figures.whole, figures.limits, _in_use(figures)
+    if whole.downloader < _MOSTLY * figures.concurrency or whole.resting >= _MOSTLY / 2:
         return _few_requests(figures, in_use)
     room = limits.bytes / whole.held_bytes if limits.bytes and whole.held_bytes else MOST_GAIN
-    factor = figures.gain(room)
+    factor = figures.gain(room, figures.delay_gain)
     scheduler = f"; the scheduler had {whole.scheduler:.0f} requests" if figures.has_scheduler else ""
     shown = [in_use, f"a response takes {figures.response:.3f} s{scheduler}"]
     if whole.blocked >= _BLOCKED:
@@ -409,14 +454,19 @@ def _healthy(figures: CrawlFigures) -> _Case:
         text = "Nothing to change: more requests at once would use up the CPU, or the links that are found."
         return _Case("healthy", "downloader", name, tuple(shown), Advice(text))
     after = int(figures.concurrency * factor)
+    # Of several sites, others may have places.
+    is_alone = whole.sites < _MANY_SITES and 0 < whole.site_places < after
+    beside = f" and {figures.names.site_requests} to {after} as well" if is_alone else ""
     text = (
         f"Nothing is wrong. If the site permits it, raise {figures.names.requests} from {figures.concurrency:.0f} to "
-        f"{after}, until the CPU is above 80 % or responses take longer."
+        f"{after}{beside}, until the CPU is above 80 % or responses take longer."
     )
     advice = Advice(text, figures.names.requests, figures.concurrency, after, after / figures.concurrency)
     return _Case("healthy", "downloader", name, tuple(shown), advice)
 
 
+_MANY_SITES = 1.5
+"""Mean number of sites in flight from which a crawl counts as one of several."""
 _SITES_PACE = "the rate limits of the sites set the pace"
 """Summary of the case in which a crawl is as fast as it may be."""
 
@@ -426,14 +476,15 @@ def _few_requests(figures: CrawlFigures, in_use: str) -> _Case:
     whole = figures.whole
     if whole.resting >= _MOSTLY / 2 or (figures.has_scheduler and whole.scheduler >= 1):
         waiting = (
-            f"{whole.scheduler:.0f} requests wait in the frontier"
-            if figures.has_scheduler
-            else f"requests waited for their site's turn {whole.resting:.0%} of the time"
+            f"requests waited for their site's turn {whole.resting:.0%} of the time"
+            if whole.resting
+            else f"{whole.scheduler:.0f} requests wait in the frontier"
         )
-        limit = "DOWNLOAD_DELAY, the domain's policy" if figures.has_scheduler else "--rate, the domain's policy"
+        given = f" = {figures.limits.delay:g}" if figures.limits.delay else ""
+        limit = f"DOWNLOAD_DELAY{given}" if figures.has_scheduler else "--rate, the site's Crawl-delay"
         text = (
-            f"Nothing in this process holds the crawl back: its sites' budget does. Raise it ({limit}) only if the "
-            "sites permit it; more processes give nothing, more sites at once do."
+            f"Nothing in this process holds the crawl back: its sites' budget does. Raise it ({limit}, the domain's "
+            "policy) only if the sites permit it; more processes give nothing, more sites at once do."
         )
         return _Case("rate_limit", "scheduler", _SITES_PACE, (in_use, waiting), Advice(text))
     shown = (in_use, "no request waited while places were free")

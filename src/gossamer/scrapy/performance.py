@@ -61,6 +61,8 @@ class PerformanceView:
             items=settings.getint("CONCURRENT_ITEMS"),
             bytes=settings.getint("SCRAPER_SLOT_MAX_ACTIVE_SIZE"),
             delay=settings.getfloat("DOWNLOAD_DELAY"),
+            throttled=settings.getbool("AUTOTHROTTLE_ENABLED"),
+            shared=hasattr(self._stages.scheduler, "is_capped"),
         )
         process = this_process(spider.name, "scrapy", limits, getattr(spider, "benchmark_knobs", None))
         data_dir = settings.get("GOSSAMER_DATA_DIR") or os.environ.get("GOSSAMER_DATA_DIR") or DATA_DIR
@@ -144,7 +146,8 @@ class _EngineStages:
         self._page_requests: WeakSet[Request] = WeakSet()
         self._received: WeakKeyDictionary[Response, float] = WeakKeyDictionary()
         self._call_soon = _loop_call()
-        self._scheduler: Any = None
+        self.scheduler: Any = None
+        """The scheduler of the crawl. None: it is not known, or not read any more."""
         connect = crawler.signals.connect
         connect(self._response_received, signal=signals.response_received)
         connect(self._item_scraped, signal=signals.item_scraped)
@@ -157,7 +160,7 @@ class _EngineStages:
         scheduler = getattr(getattr(self._engine, "_slot", None), "scheduler", None)
         if scheduler is None:
             return
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         original = scheduler.next_request
         counts, page_requests = self._counts, self._page_requests
 
@@ -186,9 +189,9 @@ class _EngineStages:
 
     def close(self) -> None:
         """Let the scheduler be as it was."""
-        if self._scheduler is not None:
-            self._scheduler.__dict__.pop("next_request", None)
-            self._scheduler = None
+        if self.scheduler is not None:
+            self.scheduler.__dict__.pop("next_request", None)
+            self.scheduler = None
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Have the event loop call this."""
@@ -199,23 +202,31 @@ class _EngineStages:
         downloader, slot = self._engine.downloader, self._engine.scraper.slot
         active = len(downloader.active)
         is_full = 0 < downloader.total_concurrency <= active
-        transferring = sum(len(one.transferring) for one in tuple(downloader.slots.values())[:_SLOTS_READ])
-        if slot is None:
-            return Occupancy(active, transferring, is_downloader_full=is_full)
-        return Occupancy(
+        sites = [one for one in tuple(downloader.slots.values())[:_SLOTS_READ] if one.active]
+        found = Occupancy(
             active,
-            transferring,
-            len(slot.active) + len(slot.queue),
-            slot.itemproc_size,
-            slot.active_size,
-            is_full,
-            slot.active_size > slot.max_active_size,
+            sum(len(one.transferring) for one in sites),
+            is_downloader_full=is_full,
+            is_resting=getattr(self.scheduler, "is_resting", False),
+            is_capped=getattr(self.scheduler, "is_capped", False),
+            sites=len(sites),
+            site_places=sum(one.concurrency for one in sites),
+        )
+        if slot is None:
+            return found
+        return found._replace(
+            scraper=len(slot.active) + len(slot.queue),
+            pipelines=slot.itemproc_size,
+            held_bytes=slot.active_size,
+            is_bytes_full=slot.active_size > slot.max_active_size,
         )
 
     def waiting(self) -> Waiting:
         """Return the scheduler's length, and how many requests in the downloader are the scheduler's."""
-        scheduler, pages = self._scheduler, self._page_requests
+        scheduler, pages = self.scheduler, self._page_requests
         length = len(scheduler) if hasattr(scheduler, "__len__") else 0
+        if getattr(scheduler, "is_capped", False) or getattr(scheduler, "is_resting", False):
+            length = max(1, length)  # the length of a frontier is some seconds old
         return Waiting(length, sum(request in pages for request in self._engine.downloader.active.copy()))
 
     def _response_received(self, response: Response, request: Request) -> None:

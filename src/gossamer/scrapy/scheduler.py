@@ -367,6 +367,17 @@ class Scheduler(LeaseRunner, BaseScheduler):
         return True
 
     @property
+    def is_resting(self) -> bool:
+        """True while all requests that wait in the frontier are not due yet. May be read in any thread."""
+        return self._task is not None and self.holder.has_later_work and not self.is_capped
+
+    @property
+    def is_capped(self) -> bool:
+        """True while requests wait in the frontier only for those in flight at their sites. May be read in any
+        thread."""
+        return self._task is not None and self.holder.has_capped_work
+
+    @property
     def stats(self) -> StatsCollector:
         """The crawler's statistics."""
         return self._stats

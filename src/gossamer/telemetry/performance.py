@@ -222,7 +222,7 @@ class _Interval:
         """Return the measurement of this interval, and begin the next one."""
         seconds = self.age
         looks, slow_looks = max(1, self._looks), max(1, self._slow_looks)
-        downloader, transferring, scraper, pipelines, held, full, bytes_full, resting = (
+        downloader, transferring, scraper, pipelines, held, full, bytes_full, resting, capped, sites, places = (
             each / looks for each in self._sums
         )
         scheduler, pages, of_requests, empty = (each / slow_looks for each in self._waiting_sums)
@@ -247,6 +247,9 @@ class _Interval:
             bytes_full=_short(bytes_full),
             blocked=_short(blocked),
             resting=_short(resting),
+            capped=_short(capped),
+            sites=_short(sites),
+            site_places=_short(places),
             stopped=_short(self._stopped),
             requested=now.requested - was.requested,
             responses=now.responses - was.responses,

@@ -212,7 +212,7 @@ _SILENT_INTERVALS = 10
 COLUMNS = (
     "scheduler downloader  scraper pipelines     done      bytes |  items/s pages/s latency in_pipe   cpu blocked    "
     "lag | starved idle_cpus  fair pages sent empty dl_full bytes_full fastest fastest_item resp resp_s received "
-    "left failed moved stopped all_cpu    pid seconds           at"
+    "left failed moved stopped all_cpu rests capped sites places    pid seconds           at"
 )
 """Headings of the rows. The first six are the stages, as the queues of a crawl; the middle is for people; the rest is
 for `gossamer diagnose`."""
@@ -232,8 +232,8 @@ def log_limits(process: MeasuredProcess) -> str:
     limits = process.limits
     return (
         f"limits requests={limits.requests} site_requests={limits.site_requests} items={limits.items} "
-        f"bytes={limits.bytes} delay={limits.delay:g} cpus={process.cpus} pid={process.pid} "
-        f"started={process.started:.3f} spider={'_'.join(process.name.split())}"
+        f"bytes={limits.bytes} delay={limits.delay:g} throttled={limits.throttled:d} shared={limits.shared:d} "
+        f"cpus={process.cpus} pid={process.pid} started={process.started:.3f} spider={'_'.join(process.name.split())}"
     )
 
 
@@ -249,6 +249,7 @@ def log_row(one: Measurement, pid: int = 0) -> str:
         f"{one.fastest_response:7.3f} {one.fastest_item:12.3f} "
         f"{one.responses / seconds:4.1f} {one.response_seconds:6.2f} {one.response_bytes:8d} "
         f"{one.attempts:4d} {one.failed:6d} {one.redirected:5d} {one.stopped:7.1f} {one.cpu / seconds:7.0%} "
+        f"{one.resting:5.0%} {one.capped:6.0%} {one.sites:5.1f} {one.site_places:6.1f} "
         f"{pid:6d} {seconds:7.3f} {one.at:12.2f}"
     )
 
@@ -350,6 +351,8 @@ def _process(limits: dict[str, str], name: str) -> MeasuredProcess:
             items=_number(limits, "items"),
             bytes=_number(limits, "bytes"),
             delay=delay,
+            throttled=bool(_number(limits, "throttled")),
+            shared=bool(_number(limits, "shared")),
         ),
     )
 
@@ -391,6 +394,10 @@ def _measurement(row: dict[str, float], before: Measurement | None, seconds: flo
         downloader_full=get("dl_full", 0.0),
         bytes_full=get("bytes_full", 0.0),
         blocked=get("blocked", 0.0),
+        resting=get("rests", 0.0),
+        capped=get("capped", 0.0),
+        sites=get("sites", 0.0),
+        site_places=get("places", 0.0),
         requested=pages,
         page_responses=pages,
         responses=round(get("resp", get("pages/s", 0.0)) * seconds),

@@ -30,7 +30,7 @@ from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import SHARED_POOL, Run, Terms
+from gossamer.model.crawl import SHARED_POOL, Crawl, Run, Terms, site_concurrency
 from gossamer.model.performance import StageLimits
 from gossamer.net.resolve import Resolver
 from gossamer.policy.proxies import ProxyRests
@@ -180,13 +180,25 @@ async def open_worker(
         ):
             worker = parts.worker(holder)
             name = run.crawl.id.crawlid if run is not None else pool
-            limits = StageLimits(requests=settings.worker.concurrency, bytes=parts.budget.limit_bytes)
-            stages = WorkerStages(worker, parts.tally, parts.budget)
+            limits = StageLimits(
+                requests=settings.worker.concurrency,
+                site_requests=site_concurrency(run.crawl) if run is not None else 0,
+                bytes=parts.budget.limit_bytes,
+                delay=_requested_delay(run.crawl) if run is not None else 0.0,
+                shared=True,
+            )
+            stages = WorkerStages(worker, parts.tally, parts.budget, site_requests=limits.site_requests)
             with PerformanceRecorder(this_process(name, "worker", limits), stages, settings.data_dir / FOLDER):
                 async with _in_background(parts.tell_of_silence(worker)), _in_background(parts.follow_proxies(holder)):
                     yield worker
     finally:
         await parts.close()
+
+
+def _requested_delay(crawl: Crawl) -> float:
+    """Return the seconds between two requests to a domain that the crawl asks for. 0: it asks for none."""
+    rate = crawl.rate
+    return rate.window_seconds / rate.hits if rate is not None and rate.moderated else 0.0
 
 
 class _WorkerParts:

@@ -254,7 +254,18 @@ class Worker:
     @property
     def is_resting(self) -> bool:
         """True while slots are free and all requests that wait are not due yet. May be read in any thread."""
-        return self._slots.busy < self._slots.count and self._holder.has_later_work
+        return self._slots.busy < self._slots.count and self._holder.has_later_work and not self.is_capped
+
+    @property
+    def is_capped(self) -> bool:
+        """True while slots are free and requests wait only for those in flight at their sites. May be read in any
+        thread."""
+        return self._slots.busy < self._slots.count and self._holder.has_capped_work
+
+    @property
+    def sites_in_flight(self) -> int:
+        """Number of domains with requests in flight. May be read in any thread."""
+        return len({lease.domain for lease in self._working.copy() if lease is not None})
 
     @property
     def committing(self) -> int:
@@ -493,8 +504,10 @@ class WorkerStages:
     in the downloader, and finished pages that wait to be written and settled are in the pipelines.
     """
 
-    def __init__(self, worker: Worker, tally: Tally, budget: ByteBudget) -> None:
+    def __init__(self, worker: Worker, tally: Tally, budget: ByteBudget, *, site_requests: int) -> None:
+        """`site_requests`: requests that may be in flight at one site; 0: not known."""
         self._worker = worker
+        self._site_requests = site_requests
         self._tally = tally
         self._budget = budget
         self._loop = asyncio.get_running_loop()
@@ -526,7 +539,7 @@ class WorkerStages:
 
     def occupancy(self) -> Occupancy:
         """Return what is in the stages."""
-        in_flight, budget = self._worker.in_flight, self._budget
+        in_flight, budget, sites = self._worker.in_flight, self._budget, self._worker.sites_in_flight
         return Occupancy(
             downloader=in_flight,
             transferring=in_flight,
@@ -535,6 +548,9 @@ class WorkerStages:
             is_downloader_full=in_flight >= self._worker.slots,
             is_bytes_full=budget.is_full,
             is_resting=self._worker.is_resting,
+            is_capped=self._worker.is_capped,
+            sites=sites,
+            site_places=sites * self._site_requests,
         )
 
     def waiting(self) -> Waiting:

@@ -59,6 +59,25 @@ async def test_a_worker_knows_whether_requests_wait_for_their_turn(pair: Pair) -
     assert not pair.seats[worker].has_later_work
 
 
+async def test_a_worker_knows_whether_requests_wait_only_for_those_in_flight(pair: Pair) -> None:
+    """By the crawl's limit or the policy's. With a site whose time is to come, they do not."""
+    await pair.frontier.set_domain_policy("a.test", DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
+    run = await pair.frontier.open_crawl(a_crawl(concurrency=2))
+    worker = await pair.frontier.open_leaseholder(pool="shared", spiders=["link"])
+    await pair.frontier.add(run, Terms(), [a_batch("a.test", range(4))])
+    assert not worker.has_capped_work
+    leases = [lease for _ in range(4) for lease in await worker.lease(limit=8)]
+    assert (len(leases), worker.has_capped_work, worker.has_later_work) == (2, True, False)
+    await pair.frontier.add(run, Terms(), [a_batch("b.test", range(2))])
+    later = [lease for _ in range(4) for lease in await worker.lease(limit=8)]
+    await worker.settle([Settlement(lease, Outcome.FETCHED) for lease in [*leases, *later]])
+    for _ in range(4):
+        leases = await worker.lease(limit=8)
+        await worker.settle([Settlement(lease, Outcome.FETCHED) for lease in leases])
+    assert (worker.has_capped_work, worker.has_later_work) == (False, True)
+    await worker.close()
+
+
 async def test_a_window_rolls(pair: Pair) -> None:
     """Three hits in any ten seconds: the fourth comes ten seconds after the first."""
     await fill(pair)

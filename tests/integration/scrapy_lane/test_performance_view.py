@@ -6,13 +6,14 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from gossamer.fakeweb import FakeWeb
+from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.model.performance import Recording
 from gossamer.telemetry.recordings import read_recording, recordings
 from tests.servers.scraping import Scraper
@@ -203,3 +204,85 @@ def test_a_crawl_that_waits_for_its_sites_is_told_so_while_it_runs(tmp_path: Pat
         running.wait()
     assert (shown["case"], shown["summary"]) == ("rate_limit", "the rate limits of the sites set the pace")
     assert shown["advice"]["setting"] == ""
+
+
+# --- each limit that a person can set, in real crawls -----------------------------------------------------------------
+
+FAST = ("--rate", "1000/1")
+
+
+@pytest.fixture(scope="module")
+def slow_site() -> Iterator[FakeWeb]:
+    with FakeWeb.start(WebSpec(hosts=1, pages=400, page_bytes=1000, latency_ms=200)) as web:
+        yield web
+
+
+@pytest.mark.parametrize(
+    ("flags", "pages", "case", "named"),
+    [
+        (("--domain-concurrency", "4", *FAST), 60, "site_limit", "--domain-concurrency"),
+        (FAST, 250, "site_limit", "--domain-concurrency"),
+        (("--concurrency", "4", *FAST), 60, "healthy", "--concurrency"),
+        (
+            ("--concurrency", "4", "--rate", "8/1"),
+            30,
+            "rate_limit",
+            "(--rate, the site's Crawl-delay, the domain's policy)",
+        ),
+    ],
+)
+def test_each_limit_of_a_worker_is_named(
+    tmp_path: Path, slow_site: FakeWeb, flags: tuple[str, ...], pages: int, case: str, named: str
+) -> None:
+    resolve = [part for override in slow_site.resolve_overrides() for part in ("--resolve", override)]
+    crawl = ("crawl", *slow_site.seeds(), *flags, "--max-pages", str(pages), "--crawl-id", "one", "-q", *resolve)
+    ran = gossamer(*crawl, folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    check_diagnosis(tmp_path / ".gossamer" / "performance", tmp_path, case, named)
+
+
+ONE_SITE = {"CONCURRENT_REQUESTS_PER_DOMAIN": "2"}
+DELAY = {"DOWNLOAD_DELAY": "0.1"}
+FEW = {"CONCURRENT_REQUESTS": "2", "CONCURRENT_REQUESTS_PER_DOMAIN": "16"}
+
+
+@pytest.mark.parametrize(
+    ("is_shared", "settings", "case", "named"),
+    [
+        (False, ONE_SITE, "site_limit", "CONCURRENT_REQUESTS_PER_DOMAIN"),
+        (True, ONE_SITE, "site_limit", "CONCURRENT_REQUESTS_PER_DOMAIN"),
+        (False, DELAY, "rate_limit", "sets the pace: DOWNLOAD_DELAY = 0.1. "),
+        (True, DELAY, "rate_limit", "(DOWNLOAD_DELAY = 0.1, the domain's policy)"),
+        (False, FEW, "healthy", "CONCURRENT_REQUESTS"),
+    ],
+)
+def test_each_limit_of_a_scrapy_process_is_named(
+    tmp_path: Path, server: Server, slow_site: FakeWeb, settings: dict[str, str], case: str, named: str, is_shared: bool
+) -> None:
+    given = {
+        "GOSSAMER_PREFIX": prefix(tmp_path),
+        "GOSSAMER_DATA_DIR": str(tmp_path / "data"),
+        "CLOSESPIDER_PAGECOUNT": "40",
+        "EXTENSIONS": '{"gossamer.scrapy.PerformanceView": 0, "tests.integration.scrapy_lane.spiders.StatsFile": 0, '
+        '"scrapy.extensions.closespider.CloseSpider": 0}',
+        **settings,
+    }
+    arguments = {"seeds": ",".join(slow_site.seeds())}
+    frontier = server.address if is_shared else None
+    with Scraper(tmp_path, "links", frontier=frontier, settings=given, arguments=arguments) as running:
+        assert running.finish().exit_code == 0
+    check_diagnosis(tmp_path / "data" / "performance", tmp_path, case, named)
+
+
+def check_diagnosis(recorded: Path, folder: Path, case: str, named: str) -> None:
+    """The recording of this folder is diagnosed so. `named` is in the advice, and the only setting that it may change,
+    if the machine has a CPU left for that."""
+    (path,) = recordings(recorded)
+    shown = msgspec.json.decode(gossamer("diagnose", str(path), "--json", folder=folder).stdout)
+    advice = shown["advice"]
+    assert shown["case"] == case, shown
+    if case == "rate_limit":
+        assert (named in advice["text"], advice["setting"]) == (True, "")
+    else:
+        assert advice["setting"] in ("", named)
+        assert named in advice["text"] or case == "healthy"

@@ -74,6 +74,37 @@ SPIDERS = [
          "responses": 8, "page_responses": 8, "requested": 8, "items": 8, "response_seconds": 2.0, "loop_cpu": 0.05},
         "start requests (times)", 8, 8.0,
     ),
+    Spider(
+        "site_limit", {"transferring": 4.0, "sites": 1.0, "site_places": 4.0, "response_seconds": 4.0},
+        "CONCURRENT_REQUESTS_PER_DOMAIN", 16, 4.0, {"site_requests": 4},
+    ),
+    Spider(  # of a downloader that is full of requests, most of which are sent
+        "site_limit", {"downloader": 10.0, "pages": 10.0, "transferring": 8.0, "sites": 1.0, "site_places": 8.0},
+        "CONCURRENT_REQUESTS_PER_DOMAIN", 10, 1.25, {"requests": 10},
+    ),
+    Spider(  # of a downloader that is not full, because the scheduler has no more
+        "site_limit",
+        {"scheduler": 0.0, "scheduler_empty": 1.0, "downloader": 8.0, "pages": 8.0, "downloader_full": 0.0,
+         "transferring": 2.0, "sites": 1.0, "site_places": 2.0, "response_seconds": 2.0},
+        limits={"site_requests": 2},
+    ),
+    Spider(  # on the shared frontier
+        "site_limit",
+        {"downloader": 4.0, "pages": 4.0, "transferring": 4.0, "sites": 1.0, "site_places": 4.0, "capped": 0.9},
+        "CONCURRENT_REQUESTS_PER_DOMAIN", 16, 4.0, {"site_requests": 4, "shared": True},
+    ),
+    Spider(  # by the domain's policy
+        "site_limit",
+        {"downloader": 2.0, "pages": 2.0, "transferring": 2.0, "sites": 1.0, "site_places": 8.0, "capped": 0.9},
+        limits={"shared": True},
+    ),
+    Spider("rate_limit", {"transferring": 2.0, "sites": 1.0, "site_places": 8.0}, limits={"delay": 0.5}),
+    Spider("rate_limit", {"transferring": 2.0, "sites": 1.0, "site_places": 8.0}, limits={"throttled": True}),
+    Spider(
+        "rate_limit",
+        {"downloader": 1.0, "pages": 1.0, "transferring": 1.0, "sites": 1.0, "site_places": 8.0, "resting": 0.9},
+        limits={"delay": 0.5, "shared": True},
+    ),
     Spider("rate_limit", {"transferring": 2.0}),
     Spider("rate_limit", {"downloader": 3.0, "pages": 3.0, "transferring": 3.0}),
 ]  # fmt: skip
@@ -267,6 +298,77 @@ def test_more_start_requests_are_not_advised_where_no_cpu_is_left_for_them() -> 
     assert "times as many" not in finding.advice.text
     assert "leaves this process no more CPU" in finding.advice.text
     assert (finding.advice.setting, finding.advice.factor) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    ("figures", "limits", "named"),
+    [
+        ({"transferring": 2.0, "site_places": 8.0}, {"delay": 0.5}, "sets the pace: DOWNLOAD_DELAY = 0.5. Make"),
+        ({"transferring": 2.0, "site_places": 8.0}, {"throttled": True}, "sets the pace: AutoThrottle. Make"),
+        (
+            {"downloader": 1.0, "transferring": 1.0, "site_places": 8.0, "resting": 0.9},
+            {"delay": 0.5, "shared": True},
+            "Raise it (DOWNLOAD_DELAY = 0.5, the domain's policy)",
+        ),
+        (
+            {"downloader": 2.0, "transferring": 2.0, "site_places": 8.0, "capped": 0.9},
+            {"shared": True},
+            "About 2 requests of a site are in flight at once, by the domain's policy",
+        ),
+        ({"sites": 1.0, "site_places": 16.0}, {}, "to 64 and CONCURRENT_REQUESTS_PER_DOMAIN to 64 as well, until"),
+        ({"sites": 16.0, "site_places": 128.0}, {}, "raise CONCURRENT_REQUESTS from 16 to 64, until"),
+    ],
+)
+def test_the_limit_of_a_site_is_named_and_no_other(figures: dict[str, Any], limits: dict[str, Any], named: str) -> None:
+    text = found(recording({"sites": 1.0, **figures}, limits)).advice.text
+    assert named in text
+    assert ("CONCURRENT_REQUESTS_PER_DOMAIN" in text) == ("CONCURRENT_REQUESTS_PER_DOMAIN" in named)
+
+
+WORKER = {**HEALTHY, "scheduler": 0.0, "sites": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("figures", "limits", "case", "named", "factor"),
+    [
+        ({}, {"requests": 16}, "healthy", "raise --concurrency from 16 to 64, until", 4.0),
+        (
+            {"site_places": 16.0}, {"requests": 16, "site_requests": 16}, "healthy",
+            "raise --concurrency from 16 to 64 and --domain-concurrency to 64 as well", 4.0,
+        ),
+        (
+            {"site_places": 16.0, "capped": 0.9}, {"requests": 64, "site_requests": 16}, "site_limit",
+            "raise --domain-concurrency from 16 to 64", 4.0,
+        ),
+        (  # above 70 % of the downloader
+            {"site_places": 16.0, "capped": 0.9}, {"requests": 20, "site_requests": 16}, "site_limit",
+            "raise --domain-concurrency from 16 to 20", 1.25,
+        ),
+        (  # a rate of 80 requests a second
+            {"site_places": 16.0, "capped": 0.9}, {"requests": 64, "site_requests": 16, "delay": 1 / 80},
+            "site_limit", "raise --domain-concurrency from 16 to 21", 1.31,
+        ),
+        ({"capped": 0.9}, {"requests": 64}, "site_limit", "by the domain's policy (concurrency)", 1.0),
+        (
+            {"site_places": 64.0, "capped": 0.9}, {"requests": 64, "site_requests": 64}, "site_limit",
+            "About 16 requests of a site are in flight at once, by the domain's policy", 1.0,
+        ),
+        ({"resting": 0.9}, {"requests": 64, "delay": 0.01}, "rate_limit", "--rate, the site's Crawl-delay", 1.0),
+        ({"resting": 0.9}, {"requests": 20, "delay": 0.01}, "rate_limit", "--rate, the site's Crawl-delay", 1.0),
+        (
+            {"held_bytes": 5.1e6, "bytes_full": 0.95}, {"requests": 64, "bytes": 5_000_000}, "large_responses",
+            "Raise fetch.bodies_in_flight from 5000000", 4.0,
+        ),
+    ],
+)  # fmt: skip
+def test_each_limit_of_a_worker_is_named(
+    figures: dict[str, Any], limits: dict[str, Any], case: str, named: str, factor: float
+) -> None:
+    process = MeasuredProcess(name="crawl", kind="worker", limits=StageLimits(shared=True, **limits))
+    finding = found(Recording(process=process, measurements=[Measurement(**{**WORKER, **figures})] * 9))
+    assert finding.case == case
+    assert named in finding.advice.text
+    assert finding.advice.factor == pytest.approx(factor, rel=0.05)
 
 
 @pytest.mark.parametrize("kind", ["worker", "scrapy"])

@@ -33,7 +33,7 @@ class Stages:
         self._loop = asyncio.get_running_loop()
 
     def occupancy(self) -> Occupancy:
-        return Occupancy(16, 12, 3, 2, 5000, True, False)
+        return Occupancy(16, 12, 3, 2, 5000, True, False, is_capped=True, sites=2, site_places=24)
 
     def waiting(self) -> Waiting:
         return Waiting(7, 10)

@@ -97,6 +97,8 @@ class ShardSession:
         """Egress of the lease call without a reply."""
         self.has_later_work = False
         """At the last lease call, requests waited that were not due yet."""
+        self.has_capped_work = False
+        """At the last lease call, requests waited, and all of them until others of their domains in flight end."""
         self.announcements = 0
         """Number of times the shard announced requests. A change during a lease call means that more may be due."""
         self.lease_task: asyncio.Task[int] | None = None
@@ -211,7 +213,7 @@ class ShardSession:
         if name != self.name:
             return None
         self._unanswered_since = None
-        self.has_later_work = reply[1] != b""
+        self.has_later_work, self.has_capped_work = reply[1] != b"", bool(reply[7])
         self._spiders.append(self._spiders.pop(0))  # the first spider is served first: another one next time
         first_id = self._call_number * _IDS_A_CALL
         return reply, LeaseCall(self.shard, name, egress, charged, float(reply[-1].split()[-1]), first_id)

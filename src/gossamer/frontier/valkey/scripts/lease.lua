@@ -25,8 +25,9 @@
 --       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first
 -- Returns { "stale" } where the worker is not registered, or
 --         { "ok", ms until the next is due or "", { leases }, { crawls and terms }, { starved tokens } or "" for none,
---           { idle tokens } or "", 1 when this egress is new here and has to be enrolled, the field `last` of the call
---           that got the leases: number of the call, 0, number of leases, time }
+--           { idle tokens } or "", 1 when this egress is new here and has to be enrolled, 1 when domains wait only until
+--           requests in flight end, the field `last` of the call that got the leases: number of the call, 0, number of
+--           leases, time }
 --   leases: place of the lease in that call, lease as it is stored, ...
 --   crawls and terms: token, generation, crawl, ... and, with a number that is no text, token, number, blob, ...
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
@@ -108,7 +109,7 @@ if last_call then
   end
   if call_number <= done then
     write_all()
-    return { "ok", "0", leases, shown, "", "", 0, last_call } -- the next call finds what is due by now
+    return { "ok", "0", leases, shown, "", "", 0, 0, last_call } -- the next call finds what is due by now
   end
 end
 
@@ -296,6 +297,7 @@ local function load_domains(group, domains, spider, lease_egress)
 end
 
 local next_due, inspected = INF, 0
+local is_timed, is_capped = false, false -- domains wait for their time, or until a request of theirs in flight ends
 
 -- Leases from the domains of one band, either those of this egress or (nil) those without one.
 local function lease_from_band(group, spider, band, lease_egress)
@@ -337,7 +339,10 @@ local function lease_from_band(group, spider, band, lease_egress)
   if taken < limit then
     write_ready()
     local first = redis.call("ZRANGE", key, 0, 0, "WITHSCORES")
-    if first[2] and first[2] ~= "inf" then
+    if first[2] == "inf" then
+      is_capped = true
+    elseif first[2] then
+      is_timed = true
       next_due = math.min(next_due, tonumber(first[2]))
     end
   end
@@ -412,4 +417,5 @@ if taken < limit then
 end
 count_sources()
 write_all()
-return { "ok", wait_ms, leases, shown, starved or "", idle or "", enrolled <= 0 and 1 or 0, this_call }
+return { "ok", wait_ms, leases, shown, starved or "", idle or "", enrolled <= 0 and 1 or 0,
+  is_capped and not is_timed and 1 or 0, this_call }
