@@ -270,7 +270,7 @@ class _MessageFormat:
     """Turns a message into text, as the options of `gossamer dump` ask."""
 
     def __init__(self, *, no_body: bool, just_body: bool, decode: bool, pretty: bool, blobs: str = "") -> None:
-        """Parameters are the options of the command; `decode`: --decode-base64. `blobs`: place of the blob store; empty: not known."""
+        """Parameters are the options of the command; `decode`: --decode-base64. `blobs`: topics.blobs."""
         self._no_body = no_body
         self._just_body = just_body
         self._decode = decode
