@@ -230,8 +230,6 @@ class _Interval:
         now = msgspec.structs.replace(counts)  # a copy, because the loop goes on counting
         was, self._counts = self._counts, now
         lag, longest_lag = ping.take()
-        starved = self._thread.starved() - self._starved
-        blocked = self._blocked_in.total() / looks
         measurement = Measurement(
             at=round(self._now(), 3),
             seconds=round(seconds, 4),
@@ -245,7 +243,7 @@ class _Interval:
             scheduler_empty=_short(empty),
             downloader_full=_short(full),
             bytes_full=_short(bytes_full),
-            blocked=_short(blocked),
+            blocked=_short(self._blocked_in.total() / looks),
             resting=_short(resting),
             capped=_short(capped),
             sites=_short(sites),
@@ -264,7 +262,7 @@ class _Interval:
             item_seconds=_short(now.item_seconds - was.item_seconds),
             cpu=_short(time.process_time() - self._cpu),
             loop_cpu=_short(self._thread.cpu() - self._loop_cpu),
-            starved=_short(max(0.0, starved)),
+            starved=_short(max(0.0, self._thread.starved() - self._starved)),
             idle_cpus=_short(self._cpus.idle()),
             fair_cpu=_short(self._cpus.fair()),
             lag=_short(lag),
