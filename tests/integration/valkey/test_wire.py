@@ -84,7 +84,7 @@ async def test_a_server_that_accepts_and_is_silent() -> None:
 
 async def test_a_server_that_is_too_old() -> None:
     info = b"redis_version:6.2.14\r\nredis_mode:standalone\r\n"
-    facts = b"$%d\r\n%s\r\n*1\r\n:0\r\n*0\r\n*0\r\n*0\r\n*0\r\n" % (len(info), info)
+    facts = b"$%d\r\n%s\r\n*1\r\n:0\r\n*0\r\n*0\r\n*0\r\n*0\r\n*0\r\n" % (len(info), info)
     async with listening(says(b"+PONG\r\n", facts)) as port:
         with pytest.raises(ServerUnsuitable, match=r"version 6\.2\.14; Valkey 7\.2 or Redis 7\.0"):
             await Shards.connect(f"redis://127.0.0.1:{port}")
