@@ -160,6 +160,21 @@ def body_limits(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+def remote_files(tree: ast.AST) -> Iterator[int]:
+    """Drivers of remote storage, whose errors and uploads differ."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names) if any(name.name.startswith("fsspec") for name in names):
+                yield node.lineno
+            case ast.ImportFrom(module=str(module)) if module.startswith("fsspec"):
+                yield node.lineno
+
+
+def durable_files(tree: ast.AST) -> Iterator[int]:
+    """Files and names that are forced to the disk."""
+    yield from (line for line, name in calls(tree) if name in (".fsync", ".fdatasync", "os.fsync", "os.fdatasync"))
+
+
 Rule = Callable[[ast.AST], Iterator[int]]
 RULES: dict[Rule, set[str]] = {
     address_tables: {"net/guard.py"},
@@ -176,6 +191,8 @@ RULES: dict[Rule, set[str]] = {
     listening_sockets: {"net/listening.py"},
     event_streams: {"web/streams.py"},
     body_limits: {"web/bodies.py"},
+    remote_files: {"storage/remote.py"},
+    durable_files: {"storage/files.py"},
 }
 FALSE_ALARMS = {
     ("address_tables", "crawling/work.py"),  # is_private: a file that only this crawl writes
@@ -187,6 +204,9 @@ FALSE_ALARMS = {
     ("http_servers", "fakeweb/serving.py"),  # the practice web, whose servers are slow or wrong on purpose
     ("http_servers", "fakeweb/benchmark.py"),
     ("http_servers", "fakeweb/src/gossamer_fakeweb/hostile/gates.py"),
+    ("durable_files", "wiring/frontier.py"),  # a setting
+    ("durable_files", "src/gossamer_platform/node/build.py"),  # programs that run without this package
+    ("durable_files", "src/gossamer_platform/node/shim.py"),
     ("event_streams", "api/events.py"),  # its description
     ("body_limits", "src/gossamer_platform/v1/uploads.py"),  # the time for which a call has one of a few places
 }
@@ -242,6 +262,9 @@ def test_each_rule_of_security_stands_once(rule: Rule) -> None:
         (http_servers, "import asyncio\nasync def f(): await asyncio.start_server(answer, 'localhost', 80)"),
         (listening_sockets, "def f(sock): sock.listen(128)"),
         (event_streams, 'def f(parts): return StreamingResponse(parts, media_type="text/event-stream")'),
+        (remote_files, "def f(): import fsspec"),
+        (remote_files, "from fsspec.core import url_to_fs"),
+        (durable_files, "import os\nwith open(x, 'wb') as f: os.fsync(f.fileno())"),
         (body_limits, 'def f(): raise HTTPException(408, "too slow")'),
     ],
 )

@@ -34,6 +34,7 @@ from scrapy.settings import BaseSettings
 from scrapy.utils.ftp import ftp_makedirs_cwd
 
 from gossamer.net.credentials import hide_secrets_in
+from gossamer.storage.files import flush
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class FeedFile(io.BufferedWriter):
         error: OSError | None = None
         try:
             self.flush()
-            os.fsync(self.fileno())
+            flush(self.fileno())
         except OSError as failed:
             error = failed
         with contextlib.suppress(OSError):  # of bytes that `flush` could not write either
@@ -198,7 +199,7 @@ def _appended(path: Path, hidden: Path, begin: int) -> Path:
             own.seek(begin)
             shutil.copyfileobj(own, file)
         file.flush()
-        os.fsync(file.fileno())
+        flush(file.fileno())
     hidden.unlink()
     return merged
 

@@ -13,7 +13,6 @@ import errno
 import fcntl
 import os
 import struct
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from gossamer.errors import SinkError, SinkFull
 from gossamer.model.record import Output
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.framing import FileFormat, Framing, read_at
+from gossamer.storage.files import flush, flush_folder, make_folder
 
 _ENTRY = struct.Struct("<QQQ")
 """Stored form of a `_LedgerEntry`. Fixed: a run that is resumed continues its ledger."""
@@ -335,31 +335,6 @@ def translate_os_errors(path: Path | str) -> Iterator[None]:
     except OSError as exc:
         kind = SinkFull if exc.errno in _DISK_FULL else SinkError
         raise kind(f"{path}: {exc.strerror or exc}") from exc
-
-
-def flush(fd: int) -> None:
-    """Flush a file's contents to the disk, so that they survive a power cut."""
-    if sys.platform == "darwin":
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # fsync on macOS leaves the contents in the drive's cache
-    else:
-        os.fdatasync(fd)
-
-
-def flush_folder(path: Path) -> None:
-    """Flush a folder's entries to the disk, so that the names of its files survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and its parents, and flush them to the disk. Does nothing if the folder exists."""
-    if not path.is_dir():
-        make_folder(path.parent)
-        path.mkdir(exist_ok=True)
-        flush_folder(path.parent)
 
 
 def check_folder(folder: Path) -> tuple[Path, str]:

@@ -24,13 +24,11 @@ from gossamer.sinks.append import (
     Ledger,
     OnMissing,
     check_folder,
-    flush,
-    flush_folder,
-    make_folder,
     translate_os_errors,
 )
 from gossamer.sinks.framing import FileFormat, PlainLines
 from gossamer.sinks.jsonl import encode_value
+from gossamer.storage.files import flush, flush_folder, make_folder
 
 MANIFEST = "manifest.jsonl"
 """Name of the list of assets in their folder. Fixed."""

@@ -23,7 +23,7 @@ from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.net.credentials import hide_secrets
 from gossamer.policy.words import counted
 from gossamer.sinks import read
-from gossamer.sinks.append import flush_folder, make_folder, translate_os_errors
+from gossamer.sinks.append import translate_os_errors
 from gossamer.sinks.open import CSV, JSON, PARQUET, SQLITE, STORE, ending_of, format_of, is_url, local_path
 from gossamer.sinks.read import Source
 from gossamer.sinks.remote import RemoteFile
@@ -39,6 +39,7 @@ from gossamer.sinks.tables import (
     json_element,
 )
 from gossamer.sinks.warc import rebuilt_exchange
+from gossamer.storage.files import flush, flush_folder, make_folder
 
 Kind = Literal["pages", "items", "all"]
 
@@ -125,7 +126,7 @@ def export_file(source: Source, target: Path, ending: str, options: ExportOption
             if options.needs_records and not exported.pages + exported.items:
                 raise BadInput(f"{source.name} has no {'records' if options.records == 'all' else options.records}")
             with part.open("rb") as stream:
-                os.fsync(stream.fileno())
+                flush(stream.fileno())
             part.replace(target)
             flush_folder(target.absolute().parent)
         finally:

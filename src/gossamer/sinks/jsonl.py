@@ -26,9 +26,10 @@ import zstandard
 from gossamer.compiled import native
 from gossamer.errors import BadInput, OutputClosed
 from gossamer.model.record import ItemRecord, Output, PageRecord
-from gossamer.sinks.append import make_folder, translate_os_errors
+from gossamer.sinks.append import translate_os_errors
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.framing import GZIP_MAGIC, ZSTD_MAGIC, ZSTD_SKIPPABLE_MAGIC_REST, ZstdFrames
+from gossamer.storage.files import make_folder
 
 _DEEPEST = 100
 """Levels of nesting; a deeper value is replaced by `"..."`. Smaller values lose more of a record; a much larger one

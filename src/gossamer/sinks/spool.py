@@ -21,11 +21,12 @@ import msgspec
 from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.extras import install_advice
 from gossamer.model.record import ItemRecord, Output, PageRecord
-from gossamer.sinks.append import AppendFile, flush, flush_folder, make_folder, translate_os_errors
+from gossamer.sinks.append import AppendFile, translate_os_errors
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.framing import FileFormat, Framing
 from gossamer.sinks.jsonl import encode_value, read_records
 from gossamer.sinks.remote import RemoteFile
+from gossamer.storage.files import flush, flush_folder, make_folder
 
 _COPIED_BYTES = 1 << 20
 """Bytes that are copied or compared at once. More take memory, fewer take longer."""
@@ -289,7 +290,7 @@ def build_parquet(existing: Path | None, spool: Path, out: Path) -> bool:
         with out.open("wb") as stream:
             write_parquet(read_records(spool), stream, existing=existing, spool_digest=spool_digest)
             stream.flush()
-            os.fsync(stream.fileno())
+            flush(stream.fileno())
     except (BadInput, pa.ArrowException) as exc:
         raise SinkError(str(exc)) from exc
     return True

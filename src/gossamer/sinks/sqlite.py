@@ -18,11 +18,12 @@ import msgspec
 
 from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.model.record import Output, PageRecord
-from gossamer.sinks.append import flush, flush_folder, make_folder, translate_os_errors
+from gossamer.sinks.append import translate_os_errors
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.jsonl import encode_value, read_records, to_json_types
 from gossamer.sinks.stores.rows import ITEM_KEYS, ITEM_ORIGIN, PAGE_FIELDS, item_row, page_row
 from gossamer.sinks.tables import MAX_COLUMNS, OTHER_FIELDS, PAGE_URL, Record
+from gossamer.storage.files import flush, flush_folder, make_folder
 
 Kind = Literal["pages", "items", "all"]
 """Records that a file takes."""

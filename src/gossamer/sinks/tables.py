@@ -24,6 +24,7 @@ from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.framing import RECENT, FileFormat, Tail, chunks_at, first_nul
 from gossamer.sinks.jsonl import encode_value, read_records, to_json_types
+from gossamer.storage.files import flush
 
 if TYPE_CHECKING:
     from gossamer.sinks.spool import Build
@@ -302,13 +303,13 @@ def _once(build: Callable[[Path | None, Path, BinaryIO], None], existing: Path |
         with out.open("wb") as stream:
             build(existing, spool, stream)
             stream.flush()
-            os.fsync(stream.fileno())
+            flush(stream.fileno())
     except (BadInput, msgspec.MsgspecError, UnicodeError) as exc:
         raise SinkError(str(exc)) from exc
     with marker.open("w") as stream_of_marker:
         stream_of_marker.write(f"{spool_digest} {_digest(out)}")
         stream_of_marker.flush()
-        os.fsync(stream_of_marker.fileno())
+        flush(stream_of_marker.fileno())
     return True
 
 

@@ -20,6 +20,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
+from gossamer.storage.objects import StorageUnavailable
 from gossamer.telemetry import logs
 from gossamer_platform.cloud import dash, jobq, links, records
 from gossamer_platform.cloud.calls import CloudCall, CloudRoute, NotOffered, check_scope
@@ -30,7 +31,6 @@ from gossamer_platform.packages import NotAnArtefact
 from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.endpoints import BadParameter
 from gossamer_platform.state.tokens import Principal
-from gossamer_platform.storage.objects import StorageUnavailable
 from gossamer_platform.v1.access import CHALLENGE, NotPermitted, Unauthorized, refuse_foreign_page
 from gossamer_platform.v1.spooling import UploadTooLong
 

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from gossamer.storage.files import write_whole
+from gossamer.storage.objects import StorageUnavailable
 from gossamer_platform.names import check_file_name, sanitized
 from gossamer_platform.packages import check_package
-from gossamer_platform.storage.objects import StorageUnavailable
 
 _UPLOAD_SECONDS: Final = 3600.0
 """Age from which an upload that no version needs for its build is deleted. A version is added some seconds after its
@@ -141,14 +142,7 @@ class ArtefactStore:
 
 
 def _write(path: Path, content: IO[bytes]) -> None:
-    new = path.with_name(f".{uuid.uuid4().hex}")
-    content.seek(0)
     try:
-        with new.open("wb") as file:
-            shutil.copyfileobj(content, file, 1024 * 1024)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
+        write_whole(path, content)
     except OSError as error:
-        new.unlink(missing_ok=True)
         raise StorageUnavailable(f"the artefact cannot be kept: {path.parent}: {error.strerror or error}") from None

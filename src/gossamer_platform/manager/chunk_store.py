@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from gossamer.storage.line_index import entry_before, index_lines, join_indexes
+from gossamer.storage.objects import ObjectMissing, ObjectStorage, StorageUnavailable
 from gossamer_platform.link import UnknownAttempt
 from gossamer_platform.state import chunks
 from gossamer_platform.state.chunks import MERGED_BYTES, FileKey, NewChunk, ReceivedPart
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.tables import Chunk, StoredFile
-from gossamer_platform.storage.line_index import entry_before, index_lines, join_indexes
-from gossamer_platform.storage.objects import ObjectMissing, ObjectStorage, StorageUnavailable
 
 log = logging.getLogger("gossamer.platform.manager")
 

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Final
 
 from gossamer.errors import BadInput
+from gossamer.storage.objects import StorageUnavailable
 from gossamer_platform.manager.files import FileKind, JobFiles
 from gossamer_platform.state import retention
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.retention import KeepLimits, KeptKind, RetentionPolicy
-from gossamer_platform.storage.objects import StorageUnavailable
 
 log = logging.getLogger("gossamer.platform.manager")
 

@@ -10,9 +10,9 @@ import uuid
 from typing import Final
 
 from gossamer.errors import BadInput
+from gossamer.storage.objects import MARKER, ObjectMissing, ObjectStorage, StorageUnavailable, open_storage
 from gossamer_platform.state import chunks
 from gossamer_platform.state.database import StateDatabase
-from gossamer_platform.storage.objects import MARKER, ObjectMissing, ObjectStorage, StorageUnavailable, open_storage
 
 _CHECK: Final = "The managers of one database must use one folder or address, which each of them can reach"
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
+from gossamer.storage.objects import ObjectMissing, ObjectStorage, StorageUnavailable
 from gossamer_platform.manager.artefacts import ArtefactStore, FoundArtefact
-from gossamer_platform.storage.objects import ObjectMissing, ObjectStorage, StorageUnavailable
 
 _FOLDER: Final = "artefacts"
 """First part of the names of objects. Fixed."""

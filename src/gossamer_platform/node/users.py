@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gossamer.errors import BadInput, GossamerError
+from gossamer.storage.files import write_whole
 
 DEFAULT_RANGE: Final = range(70000, 80000)
 """Numbers that are used if the operator names none. Systems give such numbers to no one: people have lower ones,
@@ -265,9 +266,4 @@ def _numbers_of_processes() -> Iterator[int]:
 
 
 def _write(path: Path, content: Mapping[str, int]) -> None:
-    new = path.with_name(f".{path.name}")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
+    write_whole(path, json.dumps(content).encode(), mode=0o600)

@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
+from gossamer.storage.objects import StorageUnavailable
 from gossamer.telemetry import logs
 from gossamer.web.streams import EventStreams
 from gossamer_platform.delivery.crawls import CrawlService
@@ -37,7 +38,6 @@ from gossamer_platform.scrapyd.frame import PageFrame
 from gossamer_platform.scrapyd.listing import PageRequest
 from gossamer_platform.state import jobs, projects, tokens
 from gossamer_platform.state.tokens import Principal, TokenScope
-from gossamer_platform.storage.objects import StorageUnavailable
 from gossamer_platform.v1.access import CHALLENGE, AccessControl, Login, NotPermitted, Unauthorized, refuse_foreign_page
 from gossamer_platform.v1.app import create_app
 from gossamer_platform.v1.context import PlatformContext, RemoteNodes

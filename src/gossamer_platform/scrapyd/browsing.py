@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from sqlalchemy import Connection
 
 from gossamer.errors import BadInput
+from gossamer.storage.objects import StorageUnavailable
 from gossamer_platform.lifecycle import JobState
 from gossamer_platform.manager.operations import Manager
 from gossamer_platform.scrapyd import job_page, overviews
@@ -28,7 +29,6 @@ from gossamer_platform.state.jobs import Job, JobFilter
 from gossamer_platform.state.projects import Version
 from gossamer_platform.state.tables import Project
 from gossamer_platform.state.tags import tags_of
-from gossamer_platform.storage.objects import StorageUnavailable
 from gossamer_platform.v1.jobs import last_error, last_log_lines, parse_cursor
 from gossamer_platform.v1.reading import in_reader
 

@@ -17,12 +17,12 @@ from typing import NamedTuple, Protocol
 
 from starlette.responses import Response
 
+from gossamer.storage.local_file import LocalFile
 from gossamer_platform.manager.files import FileKind, JobFiles, JobPlaces
 from gossamer_platform.scrapyd import listing
 from gossamer_platform.scrapyd.config import ScrapydConfig
 from gossamer_platform.scrapyd.listing import PageRequest
 from gossamer_platform.state.jobs import Job
-from gossamer_platform.storage.local_file import LocalFile
 
 
 class JobFile(NamedTuple):

@@ -19,9 +19,9 @@ from urllib.parse import quote
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
+from gossamer.storage.local_file import LocalFile
 from gossamer_platform.manager.files import OpenJobFile
 from gossamer_platform.scrapyd.frame import PageFrame
-from gossamer_platform.storage.local_file import LocalFile
 from gossamer_platform.v1.reading import file_pieces, pieces
 
 _ENCODINGS: Final = {".gz": "gzip", ".bz2": "bzip2"}

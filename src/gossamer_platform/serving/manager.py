@@ -26,6 +26,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from gossamer.errors import BadInput
 from gossamer.net.credentials import hide_secrets
 from gossamer.net.listening import listen_tcp, url_of
+from gossamer.storage.objects import (
+    ObjectMissing,
+    ObjectStorage,
+    StorageUnavailable,
+    is_folder,
+)
 from gossamer_platform.cloud.app import CloudApp
 from gossamer_platform.delivery.addresses import WebhookAddresses
 from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
@@ -55,12 +61,6 @@ from gossamer_platform.serving.hosting import (
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.nodes import limit_local_nodes
 from gossamer_platform.state.retention import RetentionPolicy
-from gossamer_platform.storage.objects import (
-    ObjectMissing,
-    ObjectStorage,
-    StorageUnavailable,
-    is_folder,
-)
 from gossamer_platform.v1.context import RemoteNodes
 from gossamer_platform.v1.reading import in_receiver
 

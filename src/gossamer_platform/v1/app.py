@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
+from gossamer.storage.objects import StorageUnavailable
 from gossamer.telemetry import logs
 from gossamer.web.problems import Problem, internal_error, problem_json
 from gossamer.web.streams import EventStreams
@@ -38,7 +39,6 @@ from gossamer_platform.manager.operations import (
 from gossamer_platform.manager.vault import NoSecretKey
 from gossamer_platform.names import UnsafeName
 from gossamer_platform.packages import NotAnArtefact
-from gossamer_platform.storage.objects import StorageUnavailable
 from gossamer_platform.v1 import (
     events,
     groups,

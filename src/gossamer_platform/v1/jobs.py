@@ -11,6 +11,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 
 from gossamer.errors import BadInput
+from gossamer.storage.objects import StorageUnavailable
 from gossamer_platform.lifecycle import ENDED, JobState
 from gossamer_platform.link import JobInput
 from gossamer_platform.manager.files import FileKind, JobFiles
@@ -20,7 +21,6 @@ from gossamer_platform.state.dispatch import waits_for
 from gossamer_platform.state.jobs import Job, JobFilter, NewJob
 from gossamer_platform.state.tags import tags_of
 from gossamer_platform.state.tokens import TokenScope
-from gossamer_platform.storage.objects import StorageUnavailable
 from gossamer_platform.v1.context import Client, Reader, Runner
 from gossamer_platform.v1.item_filter import MAX_FILTERS
 from gossamer_platform.v1.models import JobModel, JobPage, NewJobModel

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import IO, Final
 
 from gossamer.errors import GossamerError
-from gossamer_platform.storage.objects import StorageUnavailable
+from gossamer.storage.objects import StorageUnavailable
 
 _WRITE_BYTES: Final = 1024 * 1024
 """Bytes that are written at a time, each time in a thread."""

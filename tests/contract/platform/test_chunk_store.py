@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import Row, select, text, update
 
 from gossamer.errors import BadInput
+from gossamer.storage.objects import MARKER, ObjectStorage
 from gossamer_platform.link import UnknownAttempt
 from gossamer_platform.manager.chunk_files import ChunkFiles
 from gossamer_platform.manager.chunk_store import ChunkStore
@@ -31,7 +32,6 @@ from gossamer_platform.state.jobs import NewJob
 from gossamer_platform.state.tables import chunks as chunk_table
 from gossamer_platform.state.tables import job_files
 from gossamer_platform.state.tables import jobs as job_table
-from gossamer_platform.storage.objects import MARKER, ObjectStorage
 from gossamer_platform.v1.items import ItemReader
 from tests.servers.s3 import S3Server
 
@@ -201,7 +201,7 @@ from gossamer_platform.manager.chunk_store import ChunkStore
 from gossamer_platform.state import chunks
 from gossamer_platform.state.chunks import FileKey
 from gossamer_platform.state.database import StateDatabase
-from gossamer_platform.storage.objects import open_storage
+from gossamer.storage.objects import open_storage
 url, address, job, when = sys.argv[1:]
 store = ChunkStore(StateDatabase(url), open_storage(address))
 def die(*_, **__):
@@ -267,7 +267,7 @@ async def test_a_file_that_grows_is_merged_and_read_by_number_all_the_time(
 ) -> None:
     count = 200 if url.startswith("sqlite") else 60  # S3 is slower
     monkeypatch.setattr("gossamer_platform.manager.chunk_store.MERGED_BYTES", 6000 if count == 200 else 2000)
-    monkeypatch.setattr("gossamer_platform.storage.line_index.INTERVAL_BYTES", 1000)
+    monkeypatch.setattr("gossamer.storage.line_index.INTERVAL_BYTES", 1000)
     chance, content = random.Random(7), b""
     lines = [b'{"n": %d, "pad": "%s"}\n' % (n, b"x" * chance.randrange(200)) for n in range(count)]
     whole = b"".join(lines)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.storage.objects import ObjectStorage, RemoteStorage
 from gossamer_platform.manager import stored_artefacts
 from gossamer_platform.manager.artefacts import digest_of
 from gossamer_platform.manager.stored_artefacts import StoredArtefacts
-from gossamer_platform.storage.objects import ObjectStorage, RemoteStorage
 from tests.servers.s3 import S3Server
 from tests.servers.scrapyd import egg
 

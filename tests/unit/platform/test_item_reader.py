@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer_platform.storage.line_index import INTERVAL_BYTES, entry_before, index_lines, join_indexes
-from gossamer_platform.storage.local_file import LocalFile
+from gossamer.storage.line_index import INTERVAL_BYTES, entry_before, index_lines, join_indexes
+from gossamer.storage.local_file import LocalFile
 from gossamer_platform.v1 import items as items_module
 from gossamer_platform.v1.exports import EXPORTS, ItemSelection, export
 from gossamer_platform.v1.item_filter import parse_filter, parse_filters
@@ -60,7 +60,7 @@ def test_the_index_follows_a_file_that_grows_and_one_that_was_cut_off(tmp_path: 
 
 
 def test_an_index_of_a_long_file_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossamer_platform.storage.local_file._MAX_ENTRIES", 4)
+    monkeypatch.setattr("gossamer.storage.local_file._MAX_ENTRIES", 4)
     path = _write(tmp_path / "items.jl", 9000, pad=300)
     with_index = LocalFile(path)
     assert all(with_index.near_line(n)[1] <= n for n in range(0, 9000, 500))

@@ -9,16 +9,14 @@ or ObjectMissing, so that callers know whether to try again.
 """
 
 import contextlib
-import os
 import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from gossamer.errors import BadInput, GossamerError
-from gossamer.extras import install_advice
-from gossamer.net.credentials import has_password, hide_secrets, hide_secrets_of
+from gossamer.storage.files import make_folder, write_whole
+from gossamer.storage.remote import OLD_SUFFIX, PART_SUFFIX, RemoteAddress
 
 _CONNECT_SECONDS: Final = 5
 """Time limit for a connection to S3."""
@@ -26,10 +24,6 @@ _ANSWER_SECONDS: Final = 8
 """Longest silence of S3 within a call. Nodes repeat what is refused meanwhile."""
 _ATTEMPTS: Final = 2
 """Times that a call of S3 is made before it counts as failed."""
-_S3: Final = ("s3", "s3a")
-"""Protocols of S3."""
-
-
 MARKER: Final = "gossamer-storage.json"
 """Object that names the platform which an address belongs to. On users' disks: fixed."""
 _PUT_ATTEMPTS: Final = 5
@@ -101,7 +95,9 @@ class FolderStorage:
             raise StorageUnavailable(f"{self._folder}: the file {MARKER} is missing. Is the shared folder mounted?")
         for left in reversed(range(_PUT_ATTEMPTS)):
             try:
-                return self._put(self._folder / name, content, fresh=fresh)
+                make_folder((self._folder / name).parent)
+                write_whole(self._folder / name, content, fresh=fresh)
+                return True
             except FileExistsError:
                 return False
             except OSError as error:
@@ -109,23 +105,6 @@ class FolderStorage:
                 if left == 0 or not isinstance(error, FileNotFoundError):
                     raise StorageUnavailable(f"{self._folder}: {error.strerror or error}") from None
         raise AssertionError("the last attempt returns or raises")
-
-    def _put(self, target: Path, content: bytes, *, fresh: bool) -> bool:
-        _make_folders(target.parent)
-        new = target.with_name(f".{uuid.uuid4().hex}")
-        try:
-            with new.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            if fresh:
-                os.link(new, target)
-            else:
-                os.replace(new, target)
-        finally:
-            new.unlink(missing_ok=True)
-        _flush(target.parent)
-        return True
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
         with self._translated(), (self._folder / name).open("rb") as file:
@@ -168,115 +147,68 @@ class FolderStorage:
             raise StorageUnavailable(f"{self._folder}: {error.strerror or error}") from None
 
 
-def _make_folders(folder: Path) -> None:
-    """Create a folder and its parents so that they survive a power cut."""
-    if not folder.is_dir():
-        _make_folders(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _flush(folder.parent)
-
-
-def _flush(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class RemoteStorage:
-    """Objects at an fsspec address. Environment variables configure the driver: AWS_ENDPOINT_URL and the other ones of
-    the AWS tools for S3; FSSPEC_PROTOCOL, with options as JSON, for each protocol."""
+    """Objects at an fsspec address."""
 
     def __init__(self, address: str) -> None:
         """Raises BadInput if there is no driver for the address, or it cannot be read."""
+        self._address = RemoteAddress(address, fault=StorageUnavailable, missing=ObjectMissing)
+        self._address.require_driver("the address")
         options: dict[str, Any] = {}
-        self._given, self._shown = address, hide_secrets(address)
-        protocol = address.partition("://")[0]
-        extra = "s3" if protocol in _S3 else "fsspec"
-        try:
-            import fsspec  # here, because a folder needs none of it
-
-            fsspec.get_filesystem_class(protocol)
-        except ImportError as error:
-            raise BadInput(f"the address {self._shown} needs a driver ({error}): {install_advice(extra)}") from None
-        except ValueError:
-            raise BadInput(f"the address {self._shown} has an unknown protocol: {protocol}") from None
-        if protocol in _S3 and has_password(address):
-            raise BadInput(
-                f"the address {self._shown} has a password, which an address of S3 cannot have. Set AWS_ACCESS_KEY_ID "
-                "and AWS_SECRET_ACCESS_KEY instead, and write s3://BUCKET/PREFIX"
-            )
-        if protocol in _S3 and "config_kwargs" not in fsspec.config.conf.get(protocol, {}):
+        if self._address.is_s3 and not self._address.is_configured("config_kwargs"):
             limits = {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _ANSWER_SECONDS}
             options["config_kwargs"] = {**limits, "retries": {"max_attempts": _ATTEMPTS - 1}}
         try:
-            self._system, root = fsspec.core.url_to_fs(
-                address, skip_instance_cache=True, use_listings_cache=False, **options
-            )
-        except Exception as error:  # every driver has its own error classes
-            reason = hide_secrets_of(address, str(error))
-            raise BadInput(f"the address {self._shown} cannot be used: {reason}") from None
-        if protocol in _S3:
+            with self._address.translated():
+                self._system, root = self._address.connect(**options)
+        except GossamerError as error:
+            raise BadInput(f"the address cannot be used: {error.detail}") from None
+        if self._address.is_s3:
             self._system.retries = 1  # its own ones, beside those of the connection
         self._root = root.rstrip("/")
-        self._has_folders = protocol not in _S3
-        """True: a folder must be made before a file in it. Stores with buckets make none."""
 
     @property
     def address(self) -> str:
-        return self._shown
+        return self._address.shown
 
     def put(self, name: str, content: bytes, *, fresh: bool = False) -> bool:
         try:
-            with self._translated(name):
+            with self._address.translated(name):
                 path = self._path(name)
                 if fresh and self._system.exists(path):
                     return False
-                if self._has_folders:
-                    self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
-                self._system.pipe_file(path, content)
+                self._address.write(self._system, path, content)
                 return True
         except ObjectMissing:
-            raise StorageUnavailable(f"{self._shown}: there is no such bucket or folder") from None
+            raise StorageUnavailable(f"{self.address}: there is no such bucket or folder") from None
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
-        with self._translated(name):
+        with self._address.translated(name):
             return bytes(self._system.cat_file(self._path(name), start=start, end=stop))
 
     def download(self, name: str, target: Path) -> None:
-        with self._translated(name):
+        with self._address.translated(name):
             self._system.get_file(self._path(name), str(target))
 
     def exists(self, name: str) -> bool:
-        with self._translated(name):
+        with self._address.translated(name):
             return bool(self._system.exists(self._path(name)))
 
     def modified_at(self, name: str) -> float:
-        with self._translated(name):
+        with self._address.translated(name):
             try:
                 return float(self._system.modified(self._path(name)).timestamp())
             except NotImplementedError:  # by this driver
                 return 0.0
 
     def names(self, folder: str) -> list[str]:
-        with self._translated(folder):
+        with self._address.translated(folder):
             found = self._system.find(self._path(folder))
-            return [path[len(self._root) + 1 :] for path in found]
+            return [path[len(self._root) + 1 :] for path in found if not path.endswith((PART_SUFFIX, OLD_SUFFIX))]
 
     def delete(self, name: str) -> None:
-        with contextlib.suppress(ObjectMissing), self._translated(name):
+        with contextlib.suppress(ObjectMissing), self._address.translated(name):
             self._system.rm_file(self._path(name))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
-
-    @contextlib.contextmanager
-    def _translated(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError:
-            raise ObjectMissing(f"{self._shown}/{name}") from None
-        except Exception as error:  # every driver has its own error classes
-            reason = hide_secrets_of(self._given, str(error)) or type(error).__name__
-            raise StorageUnavailable(f"{self._shown}: {reason}") from None

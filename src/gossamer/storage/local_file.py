@@ -12,7 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final
 
-from gossamer_platform.storage.line_index import index_lines
+from gossamer.storage.line_index import index_lines
 
 _BLOCK_BYTES: Final = 1024 * 1024
 """Bytes that are indexed at a time."""

@@ -1,0 +1,1 @@
+"""Storage of files: whole files in folders, and addresses that fsspec reaches. Below crawler and platform."""
