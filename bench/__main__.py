@@ -23,7 +23,10 @@ SLOW_SHARE = 0.1
 FRONTIER = "frontier"
 DURABILITY = "durability"
 SERVICE = "service"
-ONCE_WHEN_QUICK = ("crawlee", "scrapling", "scrapy-redis", "scheduler", "addon", "fields", "gossamer-2")
+ONCE_WHEN_QUICK = (
+    "crawlee", "scrapling", "scrapy-redis", "scheduler", "addon", "scrapy-titles", "addon-titles", "scrapy-rules",
+    "addon-rules", "fields", "gossamer-2",
+)  # fmt: skip
 """What a quick run measures on its first site only: on the others they tell little more."""
 
 

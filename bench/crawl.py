@@ -68,6 +68,7 @@ def _row(website: Website, served: Served, crawler: Crawler, repeats: int, start
         middle(crawls),
         crawls=len(crawls),
         startup_cpu_seconds=startup[crawler.name],
+        rival=crawler.rival,
         note=next((crawl.note for crawl in crawls if crawl.note), ""),
     )
 

@@ -49,6 +49,8 @@ class Crawler:
     """Program that `bench/install` installs. None: the crawler needs nothing of it."""
     writes_bodies: bool = True
     """False: it writes only the URLs of the pages."""
+    rival: str = ""
+    """Name of the only crawler to compare it with: Scrapy with the same spider. Empty: it is compared with all."""
     is_slow: bool = False
     """True: it gets a tenth of a site's pages, so that the comparison takes minutes and not hours."""
 
@@ -77,11 +79,15 @@ def _plain(*program: str) -> Callable[[Job], list[str]]:
 
 
 _PEERS = ROOT / "bench" / "peers"
-_scrapy = _plain(str(PEERS_PYTHON), str(_PEERS / "scrapy_crawl.py"))
+
+
+def _scrapy(*flags: str) -> Callable[[Job], list[str]]:
+    crawl = _plain(str(PEERS_PYTHON), str(_PEERS / "scrapy_crawl.py"))
+    return lambda job: [*crawl(job), *flags]
 
 
 def _scrapy_redis(job: Job) -> list[str]:
-    return [*_scrapy(job), f"--redis={job.store}"]
+    return [*_scrapy()(job), f"--redis={job.store}"]
 
 
 def _lane(*flags: str) -> Callable[[Job], list[str]]:
@@ -117,6 +123,17 @@ def _gossamer(processes: int, *fields: str) -> Callable[[Job], list[str]]:
     return command
 
 
+def _other_spider(name: str, title: str) -> tuple[Crawler, Crawler]:
+    """Two rows for another spider of `scrapy_crawl.py`: with Scrapy alone, and with the add-on."""
+    flag, rival = f"--spider={name}", f"scrapy-{name}"
+    return (
+        Crawler(rival, f"Scrapy, {title}", _scrapy(flag), needs=PEERS_PYTHON, rival=rival, is_slow=True),
+        Crawler(
+            f"addon-{name}", f"our add-on, {title}", _lane("--addon", flag), Store.DURABLE, rival=rival, is_slow=True
+        ),
+    )
+
+
 _BARE_GO, _COLLY = BUILT / "go" / "bare", BUILT / "go" / "colly"
 _BARE_RUST, _SPIDER = BUILT / "bare-rust" / "bench-bare", BUILT / "spider" / "bench-spider"
 _CRAWLEE, _SCRAPLING = BUILT / "crawlee" / "crawlee.mjs", BUILT / "scrapling" / "bin" / "python"
@@ -134,10 +151,12 @@ CRAWLERS = (
         needs=_SCRAPLING,
         is_slow=True,
     ),
-    Crawler("scrapy", "Scrapy", _scrapy, needs=PEERS_PYTHON, is_slow=True),
+    Crawler("scrapy", "Scrapy", _scrapy(), needs=PEERS_PYTHON, is_slow=True),
     Crawler("scrapy-redis", "scrapy-redis", _scrapy_redis, Store.VOLATILE, PEERS_PYTHON, is_slow=True),
     Crawler("scheduler", "Scrapy, our scheduler", _lane(), Store.DURABLE, is_slow=True),
     Crawler("addon", "Scrapy, our add-on", _lane("--addon"), Store.DURABLE, is_slow=True),
+    *_other_spider("titles", "extractor in parse, a title"),
+    *_other_spider("rules", "a rule, two selectors"),
     Crawler("floor", "bare floor", _plain(sys.executable, "-m", "bench.floor")),
     Crawler("gossamer", "Gossamer", _gossamer(1), Store.DURABLE),
     Crawler("fields", "Gossamer, 5 fields", _gossamer(1, *_FIELDS), Store.DURABLE),

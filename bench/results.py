@@ -13,6 +13,8 @@ class CrawlRow:
 
     crawler: str
     title: str
+    rival: str = ""
+    """Name of the only crawler to compare it with: Scrapy with the same spider. Empty: it is compared with all."""
     pages: int = 0
     crawls: int = 0
     """How many were made."""
@@ -95,14 +97,15 @@ class Report:
 def ratios(row: CrawlRow, rows: Sequence[CrawlRow], *, running: bool = False) -> dict[str, float]:
     """How many times as many pages per CPU-second as each peer that was measured, by the peer's name.
 
-    `running`: start and end left out on both sides.
+    `running`: start and end left out on both sides. A row with a rival is compared with that, under the name of Scrapy.
     """
     mine = row.running_pages_per_cpu_second if running else row.pages_per_cpu_second
     found = {}
     for peer in rows:
         theirs = peer.running_pages_per_cpu_second if running else peer.pages_per_cpu_second
-        if peer.crawler in PEERS and mine and theirs:
-            found[peer.crawler] = mine / theirs
+        name = peer.crawler if not row.rival else "scrapy" if peer.crawler == row.rival else ""
+        if name in PEERS and mine and theirs:
+            found[name] = mine / theirs
     return found
 
 

@@ -20,6 +20,7 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.http import Headers, Response
 from scrapy.linkextractors import LinkExtractor
 from scrapy.resolver import dnscache
+from scrapy.spiders import CrawlSpider, Rule
 
 
 class Pages(scrapy.Spider):
@@ -42,6 +43,46 @@ class Pages(scrapy.Spider):
         yield _record(response)
         for link in self.links.extract_links(response):
             yield scrapy.Request(link.url)
+
+
+class Titles(Pages):
+    """Follows every link with an extractor that it makes for each page, and reads a title."""
+
+    name = "titles"
+
+    def parse(self, response: Response) -> Iterator[dict[str, Any] | scrapy.Request]:
+        """The page with its title, and what it links to."""
+        yield _record(response) | {"title": response.css("title::text").get()}
+        for link in LinkExtractor().extract_links(response):
+            yield response.follow(link, self.parse)
+
+
+class Rules(CrawlSpider):
+    """Follows every link by a rule, and reads a title and a heading."""
+
+    name = "rules"
+    rules = (Rule(LinkExtractor(), callback="page", follow=True),)
+
+    def __init__(self, seeds: list[str], **options: Any) -> None:
+        super().__init__(**options)
+        self.seeds = seeds
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        """The first page of every host."""
+        for url in self.seeds:
+            yield scrapy.Request(url)
+
+    def parse_start_url(self, response: Response) -> dict[str, Any]:
+        """The first page."""
+        return self.page(response)
+
+    def page(self, response: Response) -> dict[str, Any]:
+        """A page with its title and heading."""
+        title, heading = response.css("title::text").get(), response.xpath("//h1/text()").get()
+        return _record(response) | {"title": title, "heading": heading}
+
+
+SPIDERS = {spider.name: spider for spider in (Pages, Titles, Rules)}
 
 
 def _record(response: Response) -> dict[str, Any]:
@@ -114,6 +155,7 @@ def main() -> None:
     parser.add_argument("--redis", help="address of a server: use scrapy-redis on it")
     parser.add_argument("--frontier", help="address of a server: use Gossamer's scheduler on it")
     parser.add_argument("--addon", action="store_true", help="with --frontier: use all of Gossamer's add-on")
+    parser.add_argument("--spider", choices=SPIDERS, default=Pages.name)
     arguments = parser.parse_args()
     with open(arguments.seeds, encoding="utf-8") as file:
         seeds = file.read().split()
@@ -140,7 +182,7 @@ def main() -> None:
         )
         settings |= {**lane, "GOSSAMER_FRONTIER": arguments.frontier}
     process = CrawlerProcess(settings)
-    process.crawl(Pages, seeds=seeds)
+    process.crawl(SPIDERS[arguments.spider], seeds=seeds)
     # Every host is at one address; the reactor's resolver asks this cache before it asks anybody.
     for url in seeds:
         dnscache[urlsplit(url).hostname] = arguments.address.rpartition(":")[0]

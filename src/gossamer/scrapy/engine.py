@@ -5,8 +5,7 @@ the package `shortcuts` does the work of others.
   requests scheduled. `ExecutionEngine._handle_downloader_output` returns a Deferred that fires at that moment, so
   `EngineAdapter` wraps that method, for one engine only.
 - The feed exporters, which keep items in buffers of the process.
-- The connection pools of the download handlers. Twisted, under Scrapy, sends a request again when the server closes a
-  kept connection before it answers, and no signal or middleware notices.
+- The connection pools of the download handlers (`charged_connections.py`).
 
 `EngineAdapter.check_supported` runs at the start, so that an unsupported Scrapy is refused with its version.
 
@@ -26,15 +25,12 @@ from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.exceptions import CloseSpider
 from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage
 from scrapy.robotstxt import RobotParser
-from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.reactor import is_asyncio_reactor_installed
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
-from twisted.web.client import HTTPConnectionPool, _RetryingHTTP11ClientProtocol
 
 from gossamer.errors import BadInput, SinkError
-from gossamer.fetch.pool import LostConnections
 from gossamer.scrapy.download_handler import SCHEMES, DownloadHandler
 from gossamer.scrapy.feeds import FeedFile
 from gossamer.scrapy.proxies import ProxyPoolMiddleware
@@ -133,12 +129,14 @@ class EngineAdapter:
         """
 
         def charge(handler: Any) -> None:
-            pool = getattr(handler, "_pool", None)
             if isinstance(handler, DownloadHandler):
                 handler.may_repeat = may_repeat
                 handler.on_scrapys_handler = charge
-            elif isinstance(pool, HTTPConnectionPool):
-                _charge_repeated_requests(pool, may_repeat)
+            elif (pool := getattr(handler, "_pool", None)) is not None:
+                # Twisted's client is large, and loaded already where such a handler is used.
+                from gossamer.scrapy.charged_connections import charge_repeated_requests
+
+                charge_repeated_requests(pool, may_repeat)
 
         for scheme in SCHEMES:
             charge(self._engine.downloader.handlers._get_handler(scheme))
@@ -201,63 +199,6 @@ def _shared_robot_parser(
         return await maybe_deferred_to_future(copy)
 
     return robot_parser
-
-
-class _ChargedConnection(_RetryingHTTP11ClientProtocol):
-    """Kept connection. If the server closes it before it answers, the request is sent once more on a new one, after
-    `may_repeat` has allowed that: it is charged to the site's budget like any other request."""
-
-    def __init__(
-        self,
-        kept: _RetryingHTTP11ClientProtocol,
-        may_repeat: Callable[[str], Coroutine[Any, Any, bool]],
-        on_loss: Callable[[], None],
-    ) -> None:
-        super().__init__(kept._clientProtocol, kept._newConnection)  # type: ignore[no-untyped-call]
-        self._may_repeat = may_repeat
-        self._on_loss = on_loss
-
-    def request(self, request: Any) -> "Deferred[Any]":
-        """Send the request; return its response."""
-        sent: Deferred[Any] = self._clientProtocol.request(request)
-        return sent.addErrback(self._on_failure, request)
-
-    def _on_failure(self, failure: Failure, request: Any) -> "Failure | Deferred[Any]":
-        """Send the request again if the server closed the connection before it answered, and `may_repeat` allows it."""
-        if not self._shouldRetry(request.method, failure.value, request.bodyProducer):  # type: ignore[no-untyped-call]
-            return failure
-        self._on_loss()
-
-        # Callbacks and no coroutine from here on: the body must be read in the same turn of the event loop in which the
-        # response's head has come.
-        def repeat(allowed: bool) -> Any:
-            if not allowed:
-                return failure
-            return self._newConnection().addCallback(lambda connection: connection.request(request))
-
-        decision = deferred_from_coro(self._may_repeat(request.absoluteURI.decode("ascii")))
-        repeated: Deferred[Any] = decision.addCallback(repeat)
-        return repeated
-
-
-def _charge_repeated_requests(pool: HTTPConnectionPool, may_repeat: Callable[[str], Coroutine[Any, Any, bool]]) -> None:
-    """Make a pool hand out its kept connections as `_ChargedConnection`, or new ones where kept ones are lost too
-    often."""
-    original = pool.getConnection
-    losses = LostConnections()
-
-    def get_connection(key: Any, endpoint: Any) -> "Deferred[Any]":
-        if not losses.may_reuse(key):
-            return cast("Deferred[Any]", pool._newConnection(key, endpoint))
-
-        def charged(connection: Any) -> Any:
-            if isinstance(connection, _RetryingHTTP11ClientProtocol):
-                return _ChargedConnection(connection, may_repeat, lambda: losses.record(key))
-            return connection  # a new one, which is not lost in this way
-
-        return original(key, endpoint).addCallback(charged)
-
-    pool.getConnection = get_connection  # type: ignore[method-assign]
 
 
 async def _throttled(

@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import msgspec
-from itemadapter import ItemAdapter
 from scrapy import Item, Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.http.request import NO_CALLBACK
@@ -381,7 +380,7 @@ def _item_or_text(value: Any, where: str, depth: int) -> Any:
     if isinstance(value, str) and kind.__module__ == _LXML:
         return str(value)
     if isinstance(value, Item):
-        found = dict(ItemAdapter(value).items())
+        found = dict(value.items())
     elif dataclasses.is_dataclass(kind):
         found = _fields_of(value, where)
     else:

@@ -32,7 +32,15 @@ from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
 from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement, pack, unpack
 from gossamer.policy.lateness import START_WITHIN_SECONDS
-from gossamer.scrapy.entries import BatchKey, EntryEncoder, FrontierEntry, RequestKey, Unstorable, add_to_batch
+from gossamer.scrapy.entries import (
+    SPIDER_KEY,
+    BatchKey,
+    EntryEncoder,
+    FrontierEntry,
+    RequestKey,
+    Unstorable,
+    add_to_batch,
+)
 from gossamer.scrapy.spider_attributes import Snapshot
 from gossamer.worker.seen import SeenCache
 
@@ -118,7 +126,9 @@ def known_filter(
     young, old = seen.view(parent.run_key)
 
     def drops(request: Request) -> bool:
-        if type(request) is not Request or request._meta or request.method != "GET" or request.body:
+        if type(request) is not Request or request.method != "GET" or request.body:
+            return drops_known(request)
+        if (meta := request._meta) and (SPIDER_KEY in meta or "verbatim_url" in meta):
             return drops_known(request)
         if request.dont_filter:
             return False

@@ -1,4 +1,5 @@
-"""Faster `extract_links` for Scrapy's LinkExtractor: the same links in the same order, in a fraction of the time.
+"""Faster `extract_links` for Scrapy's LinkExtractor, and faster `response.follow` and `urljoin`: the same links in the
+same order, the same requests and URLs, in a fraction of the time.
 
 Most pages need no parser: the compiled extension reads their links and texts (`native/src/plain.rs`). Without it, and
 where it gives up, the tree is read that Scrapy would read. Most hrefs need no URL parser: joining them with the page's
@@ -13,25 +14,29 @@ results are those of Scrapy. A test compares them on generated and on real pages
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin
+from weakref import ref
 
 from lxml import etree
-from scrapy.http import HtmlResponse, TextResponse
+from scrapy.http import HtmlResponse, Request, Response, TextResponse, XmlResponse
 from scrapy.http import request as requests
+from scrapy.http.response import text as responses
 from scrapy.link import Link
 from scrapy.linkextractors import lxmlhtml
 from scrapy.linkextractors.lxmlhtml import LxmlLinkExtractor, LxmlParserLinkExtractor
+from scrapy.spiders import CrawlSpider
 from scrapy.utils.misc import rel_has_nofollow
 from scrapy.utils.python import unique
 from scrapy.utils.response import get_base_url
 from scrapy.utils.url import url_is_from_any_domain
 from w3lib import html
-from w3lib.html import strip_html5_whitespace
+from w3lib.html import HTML5_WHITESPACE
 from w3lib.url import safe_url_string
 
 from gossamer.compiled import native
+from gossamer.scrapy.shortcuts.parts import is_known_version, is_scrapys
 
 # A clean href has no dot segment, no empty segment and no parameters (`;`), and no character that is ever encoded.
 _SEGMENT = r"[\w~!$&()*+,:=@%-][\w.~!$&()*+,:=@%-]*"
@@ -56,6 +61,16 @@ _DEFAULT_TAGS: Final = {"a", "area"}
 _DEFAULT_ATTRIBUTES: Final = {"href"}
 
 
+_PAGES: Final = frozenset((TextResponse, HtmlResponse, XmlResponse))
+_REQUEST_OPTIONS: Final = frozenset(
+    (
+        "method", "headers", "body", "cookies", "meta", "encoding", "priority", "dont_filter", "errback", "cb_kwargs",
+        "flags",
+    )
+)  # fmt: skip
+"""Arguments that `response.follow` passes on to the request as they are."""
+
+
 class _Options(NamedTuple):
     """Options of an extractor for which this module has the same results as Scrapy."""
 
@@ -67,14 +82,26 @@ class _Options(NamedTuple):
 
 def install(*, wanted: bool = True) -> None:
     """Make all link extractors of this process fast, those included that exist already, and the URLs of new requests;
-    `wanted` False: leave them to Scrapy again. May be repeated."""
-    method = _extract_links if wanted else _scrapys_method
-    LxmlLinkExtractor.extract_links = method  # type: ignore[method-assign]
+    `wanted` False: leave them to Scrapy again. May be repeated. A method that a project has replaced stays."""
+    for owner, name, ours, scrapys in (
+        (LxmlLinkExtractor, "extract_links", _extract_links, _scrapys_method),
+        (TextResponse, "follow", _follow, _scrapys_follow),
+        (CrawlSpider, "_requests_to_follow", _requests_to_follow, _scrapys_rules),
+    ):
+        current = vars(owner)[name]
+        if wanted and is_scrapys(current) and (ours is not _requests_to_follow or is_known_version()):
+            setattr(owner, name, ours)
+        elif not wanted and current is ours:
+            setattr(owner, name, scrapys)
     for module in (requests, html):
         vars(module)["safe_url_string"] = _safe_url_string if wanted else safe_url_string
+    vars(responses)["urljoin"] = _urljoin if wanted else urljoin
 
 
 _scrapys_method: Final = LxmlLinkExtractor.extract_links
+_scrapys_rules: Final = CrawlSpider._requests_to_follow
+_scrapys_follow: Final = TextResponse.follow
+_scrapys_urljoin: Final = TextResponse.urljoin
 
 
 _clean_links: set[str] = set()
@@ -89,6 +116,62 @@ def _safe_url_string(url: str, encoding: str = "utf-8", *rest: Any, **more: Any)
     if is_clean and _is_ascii_compatible(encoding):
         return url
     return safe_url_string(url, encoding, *rest, **more)
+
+
+def _urljoin(base: str, url: str, *rest: Any, **more: Any) -> str:
+    """Return the absolute URL, as `urllib.parse.urljoin` does."""
+    if type(base) is str and type(url) is str and not rest and not more:
+        joined = _base(base).join(url)
+        if joined is not None:
+            return joined
+    return urljoin(base, url, *rest, **more)
+
+
+@wraps(_scrapys_follow)
+def _follow(
+    self: TextResponse, url: Any, callback: Callable[..., Any] | None = None, *rest: Any, **options: Any
+) -> Request:
+    """Return the request of a link, as Scrapy's own method does."""
+    href = url.url if type(url) is Link else url
+    if (
+        not rest
+        and type(href) is str
+        and type(self) in _PAGES
+        and TextResponse.urljoin is _scrapys_urljoin
+        and options.keys() <= _REQUEST_OPTIONS
+    ):
+        base, encoding = _place(self)
+        joined = base.join(href)
+        if joined is not None:
+            if options.get("encoding") is None:
+                options["encoding"] = encoding
+            return Request(joined, callback, **options)
+    return _scrapys_follow(self, url, callback, *rest, **options)
+
+
+def _requests_to_follow(self: CrawlSpider, response: Response) -> Iterator[Request | None]:
+    """Yield the requests of a page's links by the spider's rules, as Scrapy's own method does.
+
+    Scrapy leaves out links that an earlier rule has found. With one rule, the hashes of all links are for nothing.
+    """
+    if len(self._rules) != 1 or not isinstance(response, HtmlResponse):
+        yield from _scrapys_rules(self, response)
+        return
+    rule: Any = self._rules[0]
+    for link in rule.process_links(list(rule.link_extractor.extract_links(response))):
+        yield rule.process_request(self._build_request(0, link), response)
+
+
+_last_place: "tuple[ref[TextResponse], _Base, str] | None" = None
+"""The response whose link was followed last, its base URL and its encoding, which do not change."""
+
+
+def _place(response: TextResponse) -> "tuple[_Base, str]":
+    """Return the base URL and the encoding of a response. Both take Scrapy longer than the rest of a request."""
+    global _last_place
+    if _last_place is None or _last_place[0]() is not response:
+        _last_place = (ref(response), _base(get_base_url(response)), response.encoding)
+    return _last_place[1], _last_place[2]
 
 
 def _extract_links(self: LxmlLinkExtractor, response: TextResponse) -> list[Link]:
@@ -170,71 +253,33 @@ def _is_ascii_compatible(encoding: str) -> bool:
         return False
 
 
-class _Page:
-    """One page whose links are extracted."""
+class _Base:
+    """Base URL of pages."""
 
-    def __init__(self, extractor: LxmlLinkExtractor, options: _Options, base: str, response: TextResponse) -> None:
-        self._extractor = extractor
-        self._options = options
-        self._base = base
-        self._url = response.url
-        self._encoding = response.encoding
-        parts = _BASE.fullmatch(base)
-        self._is_clean = parts is not None and response.url.startswith(("http://", "https://"))
+    def __init__(self, url: str) -> None:
+        parts = _BASE.fullmatch(url)
+        self.is_clean = parts is not None
         if parts is not None:
             self._site, self._scheme, path, query = parts.groups()
             self._document = self._site + path  # without query and fragment
             self._whole = self._document + (query or "")  # without fragment
             self._directory = self._document[: self._document.rindex("/") + 1]
-        self._is_filtered_by_domain = bool(extractor.allow_domains or extractor.deny_domains)
-        self._has_text_filter = bool(extractor.restrict_text)
-        self._domains: dict[str, bool] = {}
-        """Verdicts of the domain filters by site."""
 
-    def links(self, anchors: Iterable[_Anchor]) -> list[Link]:
-        """Return the links that the extractor's filters let through, in their order."""
-        found: list[Link] = []
-        seen: set[str] = set()
-        parser = self._options.parser
-        for raw, source, rel in anchors:
-            href = strip_html5_whitespace(raw) if parser.strip else raw
-            clean = self._join_clean(href) if self._is_clean else None
-            url = self._join(href) if clean is None else clean
-            if url is None:
-                continue
-            if parser.unique:
-                if url in seen:
-                    continue
-                seen.add(url)
-            # Of two elements with one URL, Scrapy drops the second one before it filters.
-            if clean is not None and not self._is_allowed(url, href):
-                continue
-            text = source if isinstance(source, str) else _text(source)
-            link = Link(url, text, nofollow=rel is not None and rel_has_nofollow(rel))
-            if clean is None:
-                if self._extractor._link_allowed(link):
-                    found.append(link)
-            elif not self._has_text_filter or self._is_text_allowed(text):
-                found.append(link)
-                _clean_links.add(url)
-        if len(_clean_links) > _MAX_CLEAN_LINKS:
-            _clean_links.clear()
-        return found
-
-    def _join_clean(self, href: str) -> str | None:
+    def join(self, href: str) -> str | None:
         """Return the absolute URL of an href. None: only a URL parser can tell."""
+        if not self.is_clean:
+            return None
+        if href in _clean_links:
+            return href
         if _CLEAN_HREF.fullmatch(href) is not None:
-            match href[:1]:
-                case "/":
-                    return self._site + href
-                case "?":
-                    return self._document + href
-                case "#":
-                    return self._whole + href
-                case "":
-                    return None
-                case _:
-                    return self._directory + href
+            first = href[:1]
+            if first == "/":
+                return self._site + href
+            if first == "?":
+                return self._document + href
+            if first == "#":
+                return self._whole + href
+            return self._directory + href if first else None
         if href[:3] == "../":
             return self._join_above(href)
         found = _CLEAN_URL.fullmatch(href)
@@ -252,6 +297,62 @@ class _Page:
         is_clean = href[:1] not in _NO_SEGMENT and _CLEAN_HREF.fullmatch(href) is not None
         return directory + href if is_clean else None
 
+
+@lru_cache(maxsize=128)  # one for each page that is being handled
+def _base(url: str) -> _Base:
+    return _Base(url)
+
+
+class _Page:
+    """One page whose links are extracted."""
+
+    def __init__(self, extractor: LxmlLinkExtractor, options: _Options, base: str, response: TextResponse) -> None:
+        self._extractor = extractor
+        self._options = options
+        self._base = base
+        self._url = response.url
+        self._encoding = response.encoding
+        self._joins = _base(base) if response.url.startswith(("http://", "https://")) else None
+        self._is_filtered_by_domain = bool(extractor.allow_domains or extractor.deny_domains)
+        self._has_filter = bool(extractor.allow_res or extractor.deny_res or self._is_filtered_by_domain)
+        self._domains: dict[str, bool] = {}
+        """Verdicts of the domain filters by site."""
+
+    def links(self, anchors: Iterable[_Anchor]) -> list[Link]:
+        """Return the links that the extractor's filters let through, in their order."""
+        found: list[Link] = []
+        seen: set[str] = set()
+        parser, extractor, joins = self._options.parser, self._extractor, self._joins
+        extensions, in_paths = self._options.extensions, self._options.in_paths
+        for raw, source, rel in anchors:
+            href = raw.strip(HTML5_WHITESPACE) if parser.strip else raw
+            clean = joins.join(href) if joins is not None else None
+            url = self._join(href) if clean is None else clean
+            if url is None:
+                continue
+            if parser.unique:
+                if url in seen:
+                    continue
+                seen.add(url)
+            # Of two elements with one URL, Scrapy drops the second one before it filters.
+            if clean is not None:
+                if self._has_filter and not self._is_allowed(url):
+                    continue
+                # An href that begins with a path ends the URL's path by itself.
+                if ("." in href or href[0] in "?#" or in_paths) and _path(url).lower().endswith(extensions):
+                    continue
+            text = source if type(source) is str else _text(source)
+            link = Link(url, text, "", rel is not None and rel_has_nofollow(rel))
+            if clean is None:
+                if extractor._link_allowed(link):
+                    found.append(link)
+            elif not extractor.restrict_text or self._is_text_allowed(text):
+                found.append(link)
+                _clean_links.add(url)
+        if len(_clean_links) > _MAX_CLEAN_LINKS:
+            _clean_links.clear()
+        return found
+
     def _join(self, href: str) -> str | None:
         """Return the absolute URL of any href, as LxmlParserLinkExtractor does. None: it has none."""
         try:
@@ -259,19 +360,14 @@ class _Page:
         except ValueError:
             return None
 
-    def _is_allowed(self, url: str, href: str) -> bool:
-        """Return whether the filters, but for that of texts, let a clean URL through."""
+    def _is_allowed(self, url: str) -> bool:
+        """Return whether the filters of URLs and domains let a clean URL through."""
         extractor = self._extractor
         if extractor.allow_res and not any(expression.search(url) for expression in extractor.allow_res):
             return False
         if extractor.deny_res and any(expression.search(url) for expression in extractor.deny_res):
             return False
-        if self._is_filtered_by_domain and not self._is_domain_allowed(url):
-            return False
-        # An href that begins with a path ends the URL's path by itself.
-        if "." in href or href[0] in "?#" or self._options.in_paths:
-            return not _path(url).lower().endswith(self._options.extensions)
-        return True
+        return not self._is_filtered_by_domain or self._is_domain_allowed(url)
 
     def _is_domain_allowed(self, url: str) -> bool:
         site = url[: url.index("/", len("https://"))]
@@ -295,8 +391,10 @@ def _path(url: str) -> str:
     return whole[whole.index("/", len("https://")) :]
 
 
-def _text(element: etree._Element) -> str:
+def _text(element: "etree._Element | str") -> str:
     """Return the text of an element and all that it contains."""
+    if isinstance(element, str):
+        return element
     if len(element):
         return str(lxmlhtml._collect_string_content(element) or "")
     return element.text or ""

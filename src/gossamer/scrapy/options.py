@@ -52,8 +52,8 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "GOSSAMER_FAST_LINKS": (
         True,
-        "The add-on makes `LinkExtractor` fast: the same links in the same order. False: Scrapy's own code, in all "
-        "crawls of the process",
+        "The add-on makes `LinkExtractor`, `response.follow`, `response.urljoin` and the rules of spiders fast: the "
+        "same links and requests in the same order. False: Scrapy's own code, in all crawls of the process",
     ),
     "GOSSAMER_FAST_ENGINE": (
         True,

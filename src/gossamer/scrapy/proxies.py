@@ -13,13 +13,13 @@ import logging
 import os
 import random
 import re
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import msgspec
 from scrapy import Request
-from scrapy.core.downloader.handlers.http11 import TunnelError
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
@@ -155,14 +155,16 @@ class ProxyPoolMiddleware:
                 self._pool.on_refusal(proxy, domain, now=now, random=jitter)
             else:
                 self._pool.on_failure(proxy, now=now, random=jitter)
-        elif isinstance(exception, TunnelError) and not _WANTS_CREDENTIALS.search(str(exception)):
+        elif _is_tunnel_error(exception) and not _WANTS_CREDENTIALS.search(str(exception)):
             self._pool.on_refusal(proxy, domain, now=now, random=jitter)
             why = "it did not connect to the site"
-        elif isinstance(exception, (TunnelError, ConnectError, DNSLookupError, ConnectionRefusedError)) or (
-            type(exception).__name__ in _UNREACHABLE
+        elif (
+            _is_tunnel_error(exception)
+            or isinstance(exception, (ConnectError, DNSLookupError, ConnectionRefusedError))
+            or type(exception).__name__ in _UNREACHABLE
         ):
             self._pool.on_failure(proxy, now=now, random=jitter)
-            why = "it wants user and password" if isinstance(exception, TunnelError) else "it could not be reached"
+            why = "it wants user and password" if _is_tunnel_error(exception) else "it could not be reached"
         else:
             self._pool.on_no_response(proxy, domain, now=now, random=jitter)
             return None
@@ -345,3 +347,10 @@ def _domain(request: Request) -> str:
         return registered_domain(host(canonical(request.url)))
     except BadUrl:
         return request.url  # the download fails with it
+
+
+def _is_tunnel_error(exception: Exception) -> bool:
+    """Return whether Scrapy's own download handler could not open a tunnel through the proxy."""
+    # The module is large, and was loaded if the handler is in use.
+    http11 = sys.modules.get("scrapy.core.downloader.handlers.http11")
+    return http11 is not None and isinstance(exception, http11.TunnelError)

@@ -8,10 +8,11 @@ from bench.results import CrawlRow, middle, ratios
 from bench.statistics import quantile
 
 
-def _row(crawler: str, *, pages: int = 1000, cpu: float = 2.0, startup: float = 0.0) -> CrawlRow:
+def _row(crawler: str, *, pages: int = 1000, cpu: float = 2.0, startup: float = 0.0, rival: str = "") -> CrawlRow:
     return CrawlRow(
         crawler=crawler,
         title=crawler,
+        rival=rival,
         pages=pages,
         crawls=1,
         wall_seconds=4.0,
@@ -24,6 +25,13 @@ def test_a_row_is_compared_with_each_peer_that_was_measured() -> None:
     """And with itself, where it is one; Gossamer's own rows are nobody's measure."""
     rows = [_row("scrapy", cpu=20.0), _row("floor", cpu=1.0), _row("gossamer", cpu=2.0), _row("gossamer-2", cpu=3.0)]
     assert ratios(rows[2], rows) == {"scrapy": 10.0, "floor": 0.5}
+    assert ratios(rows[0], rows) == {"scrapy": 1.0, "floor": pytest.approx(0.05)}
+
+
+def test_a_row_with_a_rival_is_compared_with_that_only() -> None:
+    rows = [_row("scrapy", cpu=20.0), _row("scrapy-rules", cpu=30.0, rival="scrapy-rules")]
+    rows += [_row("addon-rules", cpu=5.0, rival="scrapy-rules"), _row("floor", cpu=1.0)]
+    assert [ratios(row, rows) for row in rows[1:3]] == [{"scrapy": 1.0}, {"scrapy": 6.0}]
     assert ratios(rows[0], rows) == {"scrapy": 1.0, "floor": pytest.approx(0.05)}
 
 

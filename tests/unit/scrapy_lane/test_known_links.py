@@ -33,7 +33,9 @@ class OwnRequest(Request):
     ("request_", "asks"),
     [
         (Request("http://a.test/0"), False),
-        (Request("http://a.test/0", meta={"a": 1}), True),
+        (Request("http://a.test/0", meta={"a": 1}), False),
+        (Request("http://a.test/0", meta={"spiderid": "other"}), True),
+        (Request("http://a.test/0", meta={"verbatim_url": False}), True),
         (Request("http://a.test/0", method="POST"), True),
         (Request("http://a.test/0", body="x"), True),
         (Request("http://a.test/never"), True),

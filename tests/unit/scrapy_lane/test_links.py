@@ -1,13 +1,18 @@
 """Fast link extractors find what Scrapy's own find: the same links, texts and `nofollow`, in the same order."""
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
-from scrapy.http import HtmlResponse, Request, XmlResponse
+from scrapy.http import HtmlResponse, Request, TextResponse, XmlResponse
+from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
 from scrapy.linkextractors.lxmlhtml import LxmlLinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
 
 from gossamer.scrapy import links
 from gossamer.scrapy.addon import Addon
@@ -135,6 +140,134 @@ def test_requests_have_the_same_urls() -> None:
     theirs = urls()
     links.install()
     assert urls() == theirs
+
+
+def test_joined_urls_are_the_same() -> None:
+    chance = random.Random(9)
+    links.install()
+    bases: list[Any] = [*URLS, "http://x.test/..", "http://[", "ftp://x.test/a", "", "mailto:a", "http://x.test/a?b#c"]
+    bases.append(b"http://x.test")
+    hrefs = [*HREFS, *URLS, *("".join(chance.choices(HREFS, k=2)) for _ in range(1500)), b"/x", None]
+    for base, href in itertools.product(bases, hrefs):
+        assert outcome(links._urljoin, base, href) == outcome(urljoin, base, href), (base, href)
+
+
+REQUEST_OPTIONS: tuple[dict[str, Any], ...] = (
+    {}, {}, {"meta": {"a": 1}}, {"cb_kwargs": {"a": 1}, "dont_filter": True, "priority": 3}, {"method": "post"},
+    {"body": "x", "headers": {"A": "b"}, "cookies": {"a": "b"}, "flags": ["x"]}, {"encoding": "cp1251"},
+    {"encoding": None}, {"errback": print}, {"errback": "no"}, {"no_such_option": 1}, {"priority": "no"},
+)  # fmt: skip
+
+
+class OwnResponse(HtmlResponse):
+    """A response of a project."""
+
+    def urljoin(self, url: str) -> str:
+        return super().urljoin(url) + "#own"
+
+
+@pytest.mark.parametrize("kind", [HtmlResponse, XmlResponse, TextResponse, OwnResponse])
+def test_followed_links_are_the_same_requests(kind: type[TextResponse]) -> None:
+    chance = random.Random(10)
+    for _ in range(1500):
+        base = f'<base href="{chance.choice(HREFS)}">' if chance.random() < 0.3 else ""
+        body = f"<html><head>{base}</head><a href=/x>x</a></html>".encode()
+        make = partial(kind, chance.choice(URLS), body=body, encoding=chance.choice(ENCODINGS))
+        href, anchors = chance.choice(HREFS + URLS), outcome(make().xpath, "//a")
+        target = chance.choice(
+            (href, href, href, Link(href), anchors, outcome(lambda found: found[0], anchors), None, 1)
+        )
+        options = chance.choice(REQUEST_OPTIONS) | {"callback": chance.choice((None, print, "no"))}
+        found: list[Any] = []
+        for wanted in (True, False):
+            links.install(wanted=wanted)
+            response = make()
+            requests = [outcome(response.follow, target, **options)]
+            requests += outcome(lambda: list(response.follow_all([target], **options))) or []  # noqa: B023
+            joined = outcome(response.urljoin, href)
+            found.append((joined, [described(request) for request in requests]))
+        assert found[0] == found[1], (response.url, body, target, options)
+
+
+class Ruled(CrawlSpider):
+    """A spider whose rules a test sets."""
+
+    name = "ruled"
+
+    def page(self, response: Any) -> None:
+        """Return nothing."""
+
+    def halve(self, found: list[Link]) -> list[Link]:
+        return found[::2]
+
+    def mark(self, request: Request, response: Any) -> Request | None:
+        return None if "x" in request.url else request.replace(priority=1)
+
+
+class OwnRequests(Ruled):
+    """A spider that makes its requests itself."""
+
+    def _build_request(self, rule_index: int, link: Link) -> Request:
+        return Request(f"{link.url}?{rule_index}", callback=self.page)
+
+
+@pytest.mark.parametrize("kind", [Ruled, OwnRequests])
+def test_rules_make_the_same_requests(kind: type[Ruled]) -> None:
+    chance = random.Random(11)
+    choices = (
+        lambda: Rule(LinkExtractor(), callback="page", follow=True),
+        lambda: Rule(LinkExtractor(allow="x"), callback="page"),
+        lambda: Rule(LinkExtractor(unique=False), process_links="halve", process_request="mark"),
+        lambda: Rule(Own(), process_request=lambda request, response: request.replace(meta={"a": response.url})),
+    )
+    for _ in range(500):
+        body, url = page(chance), chance.choice(URLS)
+        spider = type(
+            "Spider", (kind,), {"rules": [chance.choice(choices)() for _ in range(chance.choice((0, 1, 1, 2)))]}
+        )()
+        response_kind = chance.choice((HtmlResponse, HtmlResponse, XmlResponse))
+        found = []
+        for wanted in (True, False):
+            links.install(wanted=wanted)
+            made = outcome(lambda: list(spider._requests_to_follow(response_kind(url, body=body, encoding="utf-8"))))  # noqa: B023
+            found.append([described(one) for one in made])
+        assert found[0] == found[1], (url, body)
+
+
+def test_a_method_that_a_project_has_replaced_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for owner, name in (
+        (LxmlLinkExtractor, "extract_links"), (TextResponse, "follow"), (CrawlSpider, "_requests_to_follow"),
+    ):  # fmt: skip
+        own = lambda *arguments: []  # noqa: E731
+        monkeypatch.setattr(owner, name, own)
+        links.install()
+        assert vars(owner)[name] is own
+        links.install(wanted=False)
+        assert vars(owner)[name] is own
+        monkeypatch.undo()
+
+
+def outcome(call: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """Return the result of a call, or the text of its error."""
+    try:
+        return call(*arguments, **more)
+    except Exception as error:
+        return repr(error)
+
+
+def described(request: Any) -> Any:
+    """Return all attributes of a request. Others stay as they are."""
+    if not isinstance(request, Request):
+        return request
+    return [getattr(request, name) for name in (*Request.attributes, "_meta", "_cb_kwargs", "_flags", "_headers")]
+
+
+def test_a_response_whose_urls_a_project_joins_itself_is_followed_by_scrapy(monkeypatch: pytest.MonkeyPatch) -> None:
+    links.install()
+    response = HtmlResponse("http://x.test/", body=b"<html></html>", encoding="utf-8")
+    assert response.follow("/x").url == "http://x.test/x"
+    monkeypatch.setattr(TextResponse, "urljoin", lambda self, url: f"http://own.test{url}")
+    assert response.follow("/x").url == "http://own.test/x"
 
 
 @pytest.mark.parametrize(
