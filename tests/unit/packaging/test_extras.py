@@ -144,3 +144,45 @@ def advised(
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **paths}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.removesuffix("\n")
+
+
+_WITHOUT = """
+import sys
+
+MISSING = sys.argv[1].split(",")
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in MISSING:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+_SERVICE = "fastapi,fastapi_swagger,h11,jsonschema_rs,starlette,uvicorn"
+
+
+def _without_service(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _WITHOUT + code, _SERVICE, *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+
+
+def test_every_command_can_be_listed_and_completed_without_an_extra(tmp_path: Path) -> None:
+    code = "from gossamer.cli.commands.completion import completion_scripts\nprint(len(completion_scripts()))"
+    done = _without_service(code, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_a_service_names_its_extra_before_it_starts_anything(command: str, tmp_path: Path) -> None:
+    code = "sys.argv = ['gossamer', *sys.argv[2:]]\nfrom gossamer.__main__ import main\nmain()"
+    done = _without_service(code, command, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "a crawl service needs " in done.stderr
+    assert install_advice("service") in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_of_messages_names_the_extra(tmp_path: Path) -> None:
+    code = "from gossamer.model.messages.reader import MessageReader\nMessageReader()"
+    done = _without_service(code, cwd=tmp_path)
+    assert f"messages of a crawl service need jsonschema-rs: {install_advice('service')}" in done.stderr

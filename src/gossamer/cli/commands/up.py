@@ -14,8 +14,6 @@ from typing import Annotated, Any
 import typer
 
 from gossamer import __version__
-from gossamer.api.app import create_probes
-from gossamer.api.server import serve_api, serve_probes
 from gossamer.cli import options, terminal
 from gossamer.cli.commands.beside import platform_beside
 from gossamer.cli.running import run as run_loop
@@ -23,7 +21,8 @@ from gossamer.cli.running import when_reachable
 from gossamer.cli.terminal import Interruption
 from gossamer.cli.worker_process import fork_server
 from gossamer.compiled import warn_of_unusable_extension
-from gossamer.errors import GossamerError
+from gossamer.errors import BadInput, GossamerError
+from gossamer.extras import install_advice
 from gossamer.frontier.base import Lane
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.net.credentials import hide_secrets
@@ -158,8 +157,19 @@ def serve(**given: Any) -> None:
     run_loop(_run(_settings(given), workers=False, spiders=()))
 
 
+def _load_api() -> None:
+    """Load the modules of the REST API, which takes a second, before the event loop runs. Raises BadInput where the
+    packages that they need, an extra, are not installed."""
+    try:
+        import gossamer.api.app
+        import gossamer.api.server  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise BadInput(f"a crawl service needs {error.name}: {install_advice('service')}") from None
+
+
 def _settings(given: Mapping[str, Any]) -> Settings:
     """Return the settings in force, with the defaults of a service, and set up the log."""
+    _load_api()
     settings = with_process_count(options.load_settings(given))
     level = settings.log_level if "log_level" in settings.given else options.SERVICE_LOG_LEVEL
     settings = settings.copy(bus=settings.bus or STREAMS, log_level=level)
@@ -252,6 +262,9 @@ async def _serve(
     stopping: asyncio.Event,
 ) -> None:
     """Serve until `draining` is set and the workers have ended; then set `stopping`, which ends everything else."""
+    from gossamer.api.app import create_probes
+    from gossamer.api.server import serve_api, serve_probes
+
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     app = make_api(settings, cluster)
     async with asyncio.TaskGroup() as group:

@@ -21,10 +21,10 @@ from functools import cache
 from importlib import resources
 from typing import Any, TypeVar
 
-import jsonschema_rs
 import msgspec
 
 from gossamer.errors import BadInput, RequestRejected
+from gossamer.extras import install_advice
 from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE
 from gossamer.model.messages.requests import (
     ActionRequest,
@@ -33,6 +33,11 @@ from gossamer.model.messages.requests import (
     StatsRequest,
     parse_rate,
 )
+
+try:
+    import jsonschema_rs
+except ModuleNotFoundError:  # an extra that need not be installed
+    jsonschema_rs = None  # type: ignore[assignment]
 
 REQUESTS = ("crawl", "action", "stats", "domain")
 """Messages that the bus and `/feed` accept."""
@@ -117,6 +122,8 @@ class RequestKind:
     """The compiled schema."""
 
     def __post_init__(self) -> None:
+        if jsonschema_rs is None:
+            raise BadInput(f"messages of a crawl service need jsonschema-rs: {install_advice('service')}")
         try:
             given = dict(self.schema)
             jsonschema_rs.meta.validate(given)
