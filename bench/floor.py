@@ -18,11 +18,11 @@ from gossamer.extract.encoding import decode
 from gossamer.extract.links import LinkExtractor
 from gossamer.fetch.client import HttpClient, PoolLimits
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
+from gossamer.model.json_codec import encode_lines
 from gossamer.model.record import PageRecord
 from gossamer.net.resolve import Resolver
 from gossamer.policy.scope import compile_scope
 from gossamer.policy.urls import fingerprint, host, registered_domain
-from gossamer.sinks.jsonl import encode_lines
 
 _HEADERS = (
     ("User-Agent", "bench-floor"),

@@ -5,15 +5,15 @@ fields that it does not know and gives absent ones their defaults, so that node 
 releases. Fields may be added with a default; nothing may be removed while nodes of an earlier release may run.
 """
 
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated, Final, TypeVar, get_args
 
-from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+from msgspec import Meta, Struct
 
 from gossamer.errors import BadInput
+from gossamer.model import json_codec
 from gossamer_platform.link import MAX_SLOTS, AttemptId, BeatOrder, NodeReport, StopOrder
 from gossamer_platform.values import Real
 
@@ -137,17 +137,15 @@ REPORTS: Final[Mapping[str, type[NodeReport]]] = {kind.__name__.lower(): kind fo
 
 
 def encode(message: Struct) -> bytes:
-    """Return a message as JSON."""
-    # Not msgspec's own JSON: it refuses half of a character, and a job may report anything.
-    return json.dumps(to_builtins(message, enc_hook=str)).encode()
+    """Return a message as JSON. A job may report anything: halves of characters become U+FFFD, and NaN null."""
+    return json_codec.encode_value(message)
 
 
 def decode(kind: type[T], content: bytes) -> T:
     """Return the message of this class in JSON. Raises BadInput with the place."""
     try:
-        return convert(json.loads(content), kind, dec_hook=lambda found, value: found(value))
-    except ValidationError as error:
-        what, _, place = str(error).partition(" - at `$")
-        raise BadInput(f"{kind.__name__}{place.removesuffix('`')}: {what}") from None
-    except (ValueError, RecursionError):
-        raise BadInput("the body is not JSON") from None
+        return json_codec.decode(content, kind)
+    except json_codec.UnexpectedJson as error:
+        raise BadInput(f"{kind.__name__}{error.place}: {error}") from None
+    except json_codec.InvalidJson as error:
+        raise BadInput(f"the body {error}") from None

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from gossamer.cli.commands.export import _Progress
+from gossamer.model.json_codec import encode_lines
 from gossamer.model.record import ItemRecord
 from gossamer.sinks.export import ExportStopped
-from gossamer.sinks.jsonl import encode_lines, read_records
+from gossamer.sinks.jsonl import read_records
 from tests.integration.sink_writer import page
 from tests.integration.test_sinks_spooled import ftp  # noqa: F401 (a fixture)
 from tests.servers.crawling import command, gossamer

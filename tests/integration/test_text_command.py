@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from gossamer.extras import install_advice
+from gossamer.model.json_codec import encode_lines
 from gossamer.model.record import ItemRecord, PageRecord
-from gossamer.sinks.jsonl import encode_lines, read_records
+from gossamer.sinks.jsonl import read_records
 from tests.servers.program import python
 
 HEAD = "<html lang=en><head><title>Nr {0}</title></head>"

@@ -23,6 +23,7 @@ import msgspec
 
 from gossamer.api.context import ApiContext
 from gossamer.errors import BusError, FrontierError, FrontierUnavailable, RequestRejected, SinkError
+from gossamer.model.json_codec import encode_value
 from gossamer.model.messages import answers
 from gossamer.policy.retry import outage_pause
 from gossamer.telemetry import logs
@@ -59,8 +60,6 @@ _TAKEN_OVER = 2
 
 Answer = dict[str, Any] | None
 """An answer as it is sent; None: the request has no answer."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class PendingRequests:
             )
         uuid = given.get("uuid")
         poll_id = uuid if isinstance(uuid, str) and 0 < len(uuid) <= _MAX_UUID else token_hex(16)
-        pending = PendingRequest(poll_id, token_hex(8), _encode(given), kind, request, given)
+        pending = PendingRequest(poll_id, token_hex(8), encode_value(given), kind, request, given)
         task = self._start(pending)
         if await self._is_in_time(task):
             return task.result(), ""
@@ -197,7 +196,7 @@ class PendingRequests:
         try:
             renewing = asyncio.create_task(self._renew_ownership(pending, request_stored))
             try:
-                answer = _encode(await self._final_answer(task, pending))
+                answer = encode_value(await self._final_answer(task, pending))
             finally:
                 renewing.cancel()
                 await asyncio.wait({renewing})

@@ -7,7 +7,6 @@ worded freely. Fixed, because clients read them: statuses, titles, and Scrapy Cl
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
 
 from gossamer.errors import (
@@ -24,6 +23,7 @@ from gossamer.errors import (
     RequestRejected,
     about_field,
 )
+from gossamer.model.json_codec import encode_value
 from gossamer.web.problems import Problem, internal_error, problem_json
 
 _OWN_PATHS = ("/v1/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
@@ -33,8 +33,6 @@ OUTAGE_RETRY_SECONDS = 5
 """Retry-After of an outage. With a shorter time clients notice the end earlier and call more often."""
 _LONG_RETRY_SECONDS = 30
 """Retry-After when storage is full or in a state that does not pass quickly."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 def not_found(detail: str) -> Problem:
@@ -120,4 +118,4 @@ def failure(status: int, message: str, cause: str = "", *, headers: Mapping[str,
 
 
 def _wrapped(status: int, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    return Response(_encode(body), status_code=status, headers=dict(headers or {}), media_type="application/json")
+    return Response(encode_value(body), status_code=status, headers=dict(headers or {}), media_type="application/json")

@@ -13,8 +13,8 @@ from typing import Any
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.frontier.base import Frontier
+from gossamer.model.json_codec import encode_value
 from gossamer.model.record import ItemRecord, Output
-from gossamer.sinks.jsonl import encode_value
 
 _KEY_BYTES = 12
 """Length of the digest that stands for a key. Must not change: a crawl that is resumed would write its items again."""

@@ -17,12 +17,12 @@ import msgspec
 
 from gossamer.errors import FrontierError
 from gossamer.frontier.base import Frontier
+from gossamer.model.json_codec import encode_value
 from gossamer.telemetry.tally import Tally
 from gossamer.valkey.scripts import Scripts
 from gossamer.valkey.shards import Shards
 
 _SCRIPTS = Scripts(Path(__file__).with_name("scripts"))
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -104,7 +104,7 @@ class Counters:
 
     async def report_troubles(self, node: str, troubles: Mapping[str, str]) -> None:
         """Record the troubles that a process (`host:id`) has now: messages by name. Repeat it while there are any."""
-        await self._call("troubles", self._troubles, _TROUBLE_SECONDS, node, _encode(troubles) if troubles else "")
+        await self._call("troubles", self._troubles, _TROUBLE_SECONDS, node, encode_value(troubles) if troubles else "")
 
     async def troubles(self) -> dict[str, dict[str, str]]:
         """Return the troubles of all processes, by process: messages by name."""

@@ -16,6 +16,7 @@ import msgspec
 from gossamer.bus.base import Bus, Topics
 from gossamer.commit.outages import AppOutages
 from gossamer.errors import BusError, MessageTooLarge, SinkError
+from gossamer.model.json_codec import encode_value
 from gossamer.model.messages import answers
 from gossamer.policy.retry import outage_pause
 from gossamer.sinks.remote import BlobStore
@@ -28,7 +29,6 @@ _MAX_KEPT_CHARACTERS = 1000
 blob store. The strings that remain in a message must fit on the bus together."""
 _TROUBLE = "app_answers"
 """Name of the trouble that an application's topic cannot be written. Fixed: people filter by it."""
-_encoder = msgspec.json.Encoder()
 
 
 class DeliveryLimits(msgspec.Struct, frozen=True):
@@ -223,15 +223,15 @@ class OutboundPublisher:
 
     async def _encoded(self, message: dict[str, Any], limit: int) -> bytes:
         """Return the message as JSON; if it is too large, its short fields and the address of the whole message."""
-        value = _encoder.encode(message)
+        value = encode_value(message)
         if len(value) <= limit:
             return value
         [address] = await self._blobs.put([value])
-        return _encoder.encode({name: _shortened(part) for name, part in message.items()} | {"whole_address": address})
+        return encode_value({name: _shortened(part) for name, part in message.items()} | {"whole_address": address})
 
     def _dead_letter(self, topic: str, message: dict[str, Any], reason: str) -> dict[str, Any]:
         """Return the dead letter for a message that its topic does not get."""
-        text = _encoder.encode(message).decode()
+        text = encode_value(message).decode()
         return answers.dead_letter(topic, text, "text", field="", reason=reason, now=time.time())
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from gossamer.errors import BadInput
 from gossamer.model.assets import file_ending
+from gossamer.model.json_codec import encode_value
 from gossamer.model.record import Output, PageRecord
 from gossamer.sinks.append import (
     FileSink,
@@ -27,7 +28,6 @@ from gossamer.sinks.append import (
     translate_os_errors,
 )
 from gossamer.sinks.framing import FileFormat, PlainLines
-from gossamer.sinks.jsonl import encode_value
 from gossamer.storage.files import flush, flush_folder, make_folder
 
 MANIFEST = "manifest.jsonl"

@@ -15,10 +15,10 @@ import msgspec
 
 from gossamer.bus.base import Bus, Topics
 from gossamer.errors import BusError, BusFull, MessageTooLarge, SinkError, SinkFull
+from gossamer.model.json_codec import encode_value
 from gossamer.model.messages.answers import dead_letter, page_1_0, without_zone
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.base import SplitWrite
-from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.remote import BlobStore
 
 log = logging.getLogger("gossamer.sinks.bus")

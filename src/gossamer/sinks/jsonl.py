@@ -1,5 +1,5 @@
-"""Records as JSON Lines, for the outputs of a crawl and the commands that read them: encoding, which never fails for
-what a page or a spider put into a record, and reading. A record is what an output keeps of one page or item.
+"""Records as JSON Lines, for the outputs of a crawl and the commands that read them. A record is what an output keeps
+of one page or item.
 
 Also the sink (a destination of records) for standard output, which writes such lines for the next program in the pipe.
 
@@ -25,28 +25,15 @@ import zstandard
 
 from gossamer.compiled import native
 from gossamer.errors import BadInput, OutputClosed
+from gossamer.model.json_codec import encode_lines
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.append import translate_os_errors
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.framing import GZIP_MAGIC, ZSTD_MAGIC, ZSTD_SKIPPABLE_MAGIC_REST, ZstdFrames
 from gossamer.storage.files import make_folder
 
-_DEEPEST = 100
-"""Levels of nesting; a deeper value is replaced by `"..."`. Smaller values lose more of a record; a much larger one
-reaches the recursion limit of Python."""
-
-_ENCODING_ERRORS = (TypeError, ValueError, OverflowError, RecursionError)
-"""Errors that msgspec raises for a value that it cannot encode. ValueError covers the UnicodeEncodeError of a lone
-surrogate. None may be removed: the functions below promise not to raise."""
-
-_LARGEST_BITS = 14_000
-"""Bits of an integer from which it becomes a hexadecimal text. Must be below 4,300 decimal digits, the most that Python
-writes and reads."""
-
 _BUFFER_BYTES = 1 << 20
 """Bytes that are decompressed ahead while a file is read. More take memory, fewer take longer."""
-
-_encoder = msgspec.json.Encoder()
 
 TEXT_WANTED = native is None
 """`Sink.wants_text` of sinks that use `json_units`: only the compiled extension writes bodies that are apart."""
@@ -63,62 +50,6 @@ def _with_bodies(lines: bytes, outputs: Sequence[Output]) -> bytes:
     """Return the lines of these outputs with the bodies that are not in their records."""
     bodies = [output.body if output.body_apart else None for output in outputs]
     return cast(bytes, native.put_bodies(lines, bodies))
-
-
-def encode_lines(records: Sequence[PageRecord | ItemRecord]) -> bytes:
-    """Return one line of JSON for each record, in UTF-8, with a newline at its end and no raw newline or NUL in it.
-
-    Never raises for the contents of a record: see `to_json_types`. NaN and the infinities become null.
-    """
-    try:
-        return _encoder.encode_lines(records)
-    except _ENCODING_ERRORS:
-        return b"".join(encode_value(record) + b"\n" for record in records)
-
-
-def encode_value(value: object) -> bytes:
-    """Return the JSON of any value, without a line break. Never raises for its contents."""
-    try:
-        return _encoder.encode(value)
-    except _ENCODING_ERRORS:
-        return _encoder.encode(to_json_types(value))
-
-
-def to_json_types(value: object, depth: int = 0) -> object:
-    """Return a value that JSON can represent: lone surrogates become U+FFFD; keys, unknown objects and integers of
-    thousands of digits become text.
-
-    For records that cannot be encoded as they are. `depth`: levels of nesting above the value.
-    """
-    if isinstance(value, str):
-        # UTF-16, because two surrogates that form a pair then become their character; lone ones are replaced.
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    if value is None or isinstance(value, bool | float):
-        return value
-    if isinstance(value, int):
-        return value if value.bit_length() <= _LARGEST_BITS else hex(value)
-    if depth >= _DEEPEST:
-        return "..."
-    if isinstance(value, msgspec.Struct):
-        return {name: to_json_types(getattr(value, name), depth + 1) for name in value.__struct_fields__}
-    if isinstance(value, dict):
-        return {str(to_json_types(_text_of(key))): to_json_types(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [to_json_types(item, depth + 1) for item in value]
-    try:
-        plain = msgspec.to_builtins(value)  # dates, decimals, bytes, enumerations, dataclasses
-    except _ENCODING_ERRORS:
-        plain = _text_of(value)
-    # Enumerations and dataclasses may hold lone surrogates, which to_builtins leaves as they are.
-    return to_json_types(plain, depth)
-
-
-def _text_of(value: object) -> str:
-    """Return the object's text, or the name of its type where `__str__` raises."""
-    try:
-        return str(value)
-    except Exception:
-        return f"<{type(value).__name__}>"
 
 
 class _Kind(msgspec.Struct):

@@ -20,11 +20,12 @@ import msgspec
 
 from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.extras import install_advice
+from gossamer.model.json_codec import encode_value
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.append import AppendFile, translate_os_errors
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.framing import FileFormat, Framing
-from gossamer.sinks.jsonl import encode_value, read_records
+from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.remote import RemoteFile
 from gossamer.storage.files import flush, flush_folder, make_folder
 

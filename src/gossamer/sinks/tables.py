@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import msgspec
 
 from gossamer.errors import BadInput, SinkError
+from gossamer.model.json_codec import encode_value, to_json_types
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.framing import RECENT, FileFormat, Tail, chunks_at, first_nul
-from gossamer.sinks.jsonl import encode_value, read_records, to_json_types
+from gossamer.sinks.jsonl import read_records
 from gossamer.storage.files import flush
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from gossamer.fetch.decode import decode, parse_encodings
 from gossamer.fetch.exchange import ResponseLimits
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import ASSET_SPIDER
+from gossamer.model.json_codec import encode_value
 from gossamer.model.record import ItemRecord, Output, PageRecord, WireExchange
 from gossamer.sinks.framing import RECENT, Tail, read_at
-from gossamer.sinks.jsonl import encode_value
 
 _IN_THE_RESPONSE = {"body", "body_encoding", "request_headers", "response_headers"}
 """Fields of a page that its request and response records hold, so that the metadata record leaves them out. May be

@@ -3,19 +3,18 @@
 Fixed, because clients read them: the names of problems, and thereby the titles from which some are derived.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 from starlette.responses import Response
+
+from gossamer.model.json_codec import encode_value
 
 PROBLEM_TYPE_PREFIX = "urn:gossamer:problem:"
 """Beginning of a problem's `type`, before its name. Fixed: programs compare the whole."""
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 """Fixed by RFC 9457."""
-_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(eq=False)
@@ -55,11 +54,7 @@ def internal_error() -> Problem:
 
 def problem_json(problem: Problem) -> Response:
     """Return the response for a problem."""
-    body = problem.body()
-    try:
-        content = _encode(body)
-    except UnicodeEncodeError:  # the detail repeats a text of the request that is no Unicode; here it is escaped
-        content = json.dumps(body).encode()
+    content = encode_value(problem.body())
     return Response(content, problem.status, headers=dict(problem.headers), media_type=PROBLEM_MEDIA_TYPE)
 
 

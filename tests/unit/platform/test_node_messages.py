@@ -21,6 +21,7 @@ from gossamer_platform.link import (
     Started,
 )
 from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.values import storable
 
 
 def test_a_message_is_an_object_with_all_its_fields() -> None:
@@ -55,10 +56,11 @@ def test_a_reader_ignores_unknown_fields_and_gives_absent_ones_their_defaults() 
     assert wire.decode(Ended, message) == Ended(AttemptId(7, 1), AttemptEnd())
 
 
-def test_counters_of_any_value_arrive_as_they_are() -> None:
-    stats = {"half": "\ud800", "huge": 2**80, "infinite": math.inf, "none": None, "list": [1.5]}
+def test_counters_of_any_value_arrive_as_the_database_keeps_them() -> None:
+    stats = {"half": "\ud800", "huge": 2**80, "infinite": math.inf, "none": None, "list": [1.5], "\udfff": 1}
     sent = wire.encode(Progress([AttemptProgress(AttemptId(7, 1), stats)]))
-    assert wire.decode(Progress, sent).attempts[0].stats == stats
+    kept = {"half": "\ufffd", "huge": 2**80, "infinite": None, "none": None, "list": [1.5], "\ufffd": 1}
+    assert wire.decode(Progress, sent).attempts[0].stats == kept == storable(stats)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +72,9 @@ def test_counters_of_any_value_arrive_as_they_are() -> None:
         (NodeTurn, [], "NodeTurn: Expected `object`, got `array`"),
         (Started, {"attempt": {"job": 1, "number": 1}, "pid": 0}, "Started.pid: Expected `int` >= 1"),
         (Ended, {"attempt": {"job": 1, "number": 1}, "end": {"exit_code": 2**31}}, "Ended.end.exit_code: Expected"),
-        (Ended, {"attempt": {"job": 1, "number": 1}, "end": {"ago_seconds": math.nan}}, "Ended.end.ago_seconds: Expec"),
-        (wire.Wait, {"cursor": "", "seconds": math.inf}, "Wait.seconds: Expected `float`"),
+        (Ended, {"attempt": {"job": 1, "number": 1}, "end": {"ago_seconds": math.nan}}, "the body is not JSON"),
+        (wire.Wait, {"cursor": "", "seconds": math.inf}, "the body is not JSON"),
+        (wire.Wait, {"cursor": "", "seconds": 1e300}, "Wait.seconds: Expected `float`"),
         (wire.Registration, {"folder": "", "slots": 1}, "Registration.folder: Expected `str` of length >= 1"),
         (wire.BeatAnswer, {"orders": [{"id": {"job": 1, "number": 1}, "order": "x"}], "limit_seconds": 1}, "Invalid"),
     ],
@@ -81,7 +84,23 @@ def test_a_wrong_message_is_refused_with_its_place(kind: type[Any], message: Any
         wire.decode(kind, json.dumps(message).encode())
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_is_refused(content: bytes) -> None:
-    with pytest.raises(BadInput, match="the body is not JSON"):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is not JSON"),
+        (b"{", "is not JSON"),
+        (b"\xff", "is not JSON"),
+        (b'{"free": 1, "x": NaN}', "is not JSON"),
+        (b'\xef\xbb\xbf{"free": 1}', "is not JSON"),
+        ('{"free": 1}'.encode("utf-16"), "is not JSON"),
+        (b'{"free": 1, "x": ' + b"[" * 100_000, "is nested too many levels deep"),
+    ],
+)
+def test_what_is_no_json_is_refused(content: bytes, said: str) -> None:
+    with pytest.raises(BadInput, match=f"the body {said}"):
         wire.decode(NodeTurn, content)
+
+
+def test_a_text_that_is_not_utf8_is_refused() -> None:
+    with pytest.raises(BadInput, match="the body is not UTF-8"):
+        wire.decode(wire.Wait, b'{"cursor": "\xff", "seconds": 1}')

@@ -10,9 +10,10 @@ import pytest
 
 from gossamer.errors import BadInput
 from gossamer.model.content import PageContent
+from gossamer.model.json_codec import encode_lines
 from gossamer.model.record import ItemRecord, PageRecord
 from gossamer.sinks.export import Exported, ExportOptions, export_file
-from gossamer.sinks.jsonl import encode_lines, read_records
+from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import ENDINGS, ending_of
 from gossamer.sinks.read import Source
 

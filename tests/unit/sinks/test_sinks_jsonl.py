@@ -12,8 +12,9 @@ import pytest
 
 from gossamer.compiled import native
 from gossamer.errors import BadInput
+from gossamer.model.json_codec import encode_lines, encode_value
 from gossamer.model.record import ItemRecord, Output
-from gossamer.sinks.jsonl import decode_line, encode_lines, encode_value, json_units, read_records
+from gossamer.sinks.jsonl import decode_line, json_units, read_records
 
 
 def item(value):

@@ -2,6 +2,9 @@
 
 import json
 
+import msgspec
+
+from gossamer.api.problems import problem_response
 from gossamer.web.problems import Problem, internal_error, problem_json
 
 
@@ -23,8 +26,12 @@ def test_a_problem_has_a_name_a_title_and_what_else_there_is() -> None:
 
 
 def test_a_detail_may_repeat_any_text_of_a_request() -> None:
+    """Half of a character, which no strict reader of JSON takes, is replaced."""
     detail = "ä \ud800 \x00 \u2028"
-    assert json.loads(problem_json(Problem(400, "Invalid request", detail)).body)["detail"] == detail
+    body = bytes(problem_json(Problem(400, "Invalid request", detail)).body)
+    assert msgspec.json.decode(body)["detail"] == "ä \ufffd \x00 \u2028"
+    classic = bytes(problem_response(Problem(400, "Invalid request", detail), "/feed").body)
+    assert msgspec.json.decode(classic)["error"] == {"message": "Invalid request", "cause": "ä \ufffd \x00 \u2028"}
 
 
 def test_a_bug_is_told_without_its_details() -> None:

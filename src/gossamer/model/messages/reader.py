@@ -26,6 +26,7 @@ import msgspec
 from gossamer.errors import BadInput, RequestRejected
 from gossamer.extras import install_advice
 from gossamer.model.crawl import HITS_RANGE, WINDOW_SECONDS_RANGE
+from gossamer.model.json_codec import InvalidJson, UnexpectedJson, decode
 from gossamer.model.messages.requests import (
     ActionRequest,
     CrawlRequest,
@@ -93,8 +94,6 @@ _MAX_REASON = 300
 _TOO_DEEP = f"is nested more than {MAX_NESTING} levels deep"
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 """Integers that MessagePack can store in the frontier (the store of waiting requests): fixed by that format."""
-
-_decode = msgspec.json.Decoder().decode
 
 
 @dataclass(frozen=True)
@@ -188,13 +187,11 @@ class MessageReader:
 def decode_json(value: bytes) -> Any:
     """Return the JSON value in these bytes. Raises RequestRejected with the reason."""
     try:
-        return _decode(value)
-    except UnicodeDecodeError as error:
-        raise RequestRejected(f"the message is not UTF-8: {error.reason}") from None
-    except RecursionError:
-        raise RequestRejected(f"the message {_TOO_DEEP}") from None
-    except msgspec.DecodeError as error:
-        raise RequestRejected(f"the message is not JSON: {str(error).removeprefix('JSON is malformed: ')}") from None
+        return decode(value)
+    except InvalidJson as error:
+        raise RequestRejected(f"the message {error}") from None
+    except UnexpectedJson as error:  # a number that no type can hold
+        raise RequestRejected(f"the message is not JSON: {error}") from None
 
 
 def _check_json(value: object, name: str) -> None:

@@ -22,9 +22,9 @@ from scrapy.exceptions import DropItem, NotConfigured
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadInput, BadSetting, SinkError
 from gossamer.model import DATA_DIR
+from gossamer.model.json_codec import encode_value
 from gossamer.scrapy.options import abort
 from gossamer.sinks.base import SinkThread
-from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.stores.address import StoreAddress, StoreKind, is_store
 from gossamer.sinks.stores.rows import RefusedRow, Row, Store, StoreTable, with_text_names
 from gossamer.sinks.stores.sink import RefusedRows, open_store, refused_sentence

@@ -11,7 +11,7 @@ import msgspec
 import pymysql
 from pymysql.converters import escape_string
 
-from gossamer.sinks.jsonl import encode_value, to_json_types
+from gossamer.model.json_codec import encode_value, to_json_types
 from gossamer.sinks.stores.rows import ColumnKind, Row, StoreTable
 from gossamer.sinks.stores.sql import MADE_HERE, Fault, Filling, SqlStore, TableColumn, UniqueIndex, first_line
 

@@ -17,7 +17,7 @@ from opensearchpy.exceptions import ConnectionError as Unreachable
 from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError, TransportError
 
 from gossamer.errors import BadInput, SinkError, SinkFull
-from gossamer.sinks.jsonl import encode_value
+from gossamer.model.json_codec import encode_value
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import ColumnKind, RefusedRow, Row, StoreTable, key_text, split_keyless
 from gossamer.sinks.tables import OTHER_FIELDS

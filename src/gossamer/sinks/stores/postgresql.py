@@ -12,7 +12,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from gossamer.sinks.jsonl import encode_value
+from gossamer.model.json_codec import encode_value
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import ColumnKind, Row, StoreTable
 from gossamer.sinks.stores.sql import MADE_HERE, Fault, Filling, SqlStore, TableColumn, UniqueIndex, first_line

@@ -17,7 +17,7 @@ from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 from redis.retry import Retry
 
 from gossamer.errors import BadInput, SinkError, SinkFull
-from gossamer.sinks.jsonl import encode_value
+from gossamer.model.json_codec import encode_value
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import RefusedRow, Row, StoreTable, key_text, split_keyless
 

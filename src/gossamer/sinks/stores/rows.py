@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from gossamer.model.json_codec import to_json_types
 from gossamer.model.record import ItemRecord, PageRecord
-from gossamer.sinks.jsonl import to_json_types
 from gossamer.sinks.tables import OTHER_FIELDS, PAGE_URL, item_fields
 
 Row = dict[str, Any]

@@ -14,11 +14,11 @@ from typing import Any, Final, Literal
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.extras import install_advice
+from gossamer.model.json_codec import encode_value
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.append import AppendFile
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.framing import PlainLines
-from gossamer.sinks.jsonl import encode_value
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import (
     RefusedRow,
