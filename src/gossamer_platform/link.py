@@ -276,16 +276,6 @@ NodeReport = Started | Returned | Ended | Progress | Listed | Prepared
 """Report that the manager only confirms. Its path is the name of its class in lower case: a name must not change."""
 
 
-class FileUploads(Protocol):
-    """Sends the log and the items of attempts to the manager while they grow."""
-
-    def begin(self, attempt: AttemptId, output: str, items: str) -> None:
-        """Follow these files; an empty name means none. May be repeated for one attempt."""
-
-    async def complete(self, attempt: AttemptId) -> None:
-        """Send the rest of an attempt that has ended, within a limited time, and forget it."""
-
-
 class BeatOrder(StrEnum):
     """The manager's answer for one attempt that a heartbeat lists. On the wire: fixed."""
 

@@ -37,18 +37,6 @@ class ChunkFiles:
         row = self._store.find(key)
         return None if row is None else OpenChunkFile(self._store, key, row.id)
 
-    def length(self, job: Job, kind: FileKind, attempt: int) -> int | None:
-        """Return the length of a file of a job. None: there is no such file."""
-        file = self.open(job, kind, attempt)
-        return None if file is None else file.length()
-
-    def read(self, job: Job, kind: FileKind, attempt: int, place: slice) -> bytes:
-        """Return a part of a file of a job."""
-        file = self.open(job, kind, attempt)
-        if file is None:
-            return b""
-        return file.read(place.start, file.length() if place.stop is None else place.stop)
-
 
 class OpenChunkFile:
     """Implements OpenJobFile."""

@@ -4,6 +4,7 @@ Implemented by `scrapyd/files.py` for a folder. Fixed: a job has files of its ow
 wait for a project's code.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -67,14 +68,14 @@ class JobFiles(Protocol):
         """Delete the logs or the items of all attempts of a job that has ended."""
 
     def open(self, job: Job, kind: FileKind, attempt: int) -> OpenJobFile | None:
-        """Begin to read a file; `attempt` as below. None: there is no such file."""
+        """Begin to read a file. `attempt`: number of an attempt that ran, from 1; 0: the last one. None: there is no
+        such file."""
 
-    def length(self, job: Job, kind: FileKind, attempt: int) -> int | None:
-        """Return the length of a file of a job. None: there is no such file.
 
-        `attempt`: number of an attempt that ran, from 1; 0: the last one.
-        """
-
-    def read(self, job: Job, kind: FileKind, attempt: int, place: slice) -> bytes:
-        """Return the bytes of a file from `place.start` to `place.stop`, or to its end. Empty: there is no such
-        file."""
+def read_part(files: JobFiles, job: Job, kind: FileKind, attempt: int, place: slice) -> bytes:
+    """Return the bytes of a file from `place.start` to `place.stop`, or to its end. Empty: there is no such file."""
+    file = files.open(job, kind, attempt)
+    if file is None:
+        return b""
+    with contextlib.closing(file):
+        return file.read(place.start, file.length() if place.stop is None else place.stop)

@@ -270,10 +270,6 @@ class Manager:
         ended, self._listing_ended = self._listing_ended, asyncio.Event()
         ended.set()
 
-    async def project_names(self) -> list[str]:
-        """Return the names of all projects."""
-        return await self.database.read(projects.project_names)
-
     async def require_project(self, project: str) -> None:
         """Raise NotFound unless the project has a version that jobs can run."""
         if await self.versions(project):

@@ -28,7 +28,6 @@ from gossamer_platform.link import (
     AttemptProgress,
     Ended,
     EnvironmentReport,
-    FileUploads,
     JobAssignment,
     LinkRefused,
     Listed,
@@ -49,6 +48,7 @@ from gossamer_platform.node.environments import EnvironmentFailed, EnvironmentSt
 from gossamer_platform.node.listing import LISTING_BYTES, list_spiders
 from gossamer_platform.node.processes import CHILDREN
 from gossamer_platform.node.surroundings import environment_of, user_of, work_folder
+from gossamer_platform.node.uploads import FileUploader
 from gossamer_platform.node.users import NoUserLeft, ProjectUsers
 from gossamer_platform.outcome import AttemptEnd
 from gossamer_platform.packages import NotAnArtefact
@@ -78,7 +78,7 @@ class RemoteParts(NamedTuple):
 
     fence: Path
     """File with the time after which the shims kill their attempts; see `heartbeat.py`."""
-    uploads: FileUploads | None
+    uploads: FileUploader | None
     """Sends logs and items to the manager. None: they stay on this machine."""
 
 

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import logging
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -181,16 +181,11 @@ class HttpLink:
 
     async def send_part(self, attempt: AttemptId, kind: str, offset: int, content: bytes, lost: bool) -> int:
         """Send bytes of a log or of items; see `uploads.SendPart`."""
-        manager = self._manager
-        url = self._url(f"attempts/{attempt.job}/{attempt.number}/{kind}", manager)
         parameters = {"offset": str(offset), "lost": str(lost).lower()}
-        try:
+        with self._calling(f"attempts/{attempt.job}/{attempt.number}/{kind}") as url:
             response = await self._calls.put(
                 url, params=parameters, content=content, headers=self._headers, timeout=_TRANSFER_SECONDS
             )
-        except httpx.TransportError as error:
-            self._try_next(manager)
-            raise _unavailable(url, error) from None
         if response.status_code == 404:
             raise UnknownAttempt(f"{_shown(response)}: {response.text[:200]}")
         return _answer(response, wire.ReceivedEnd).end
@@ -236,17 +231,9 @@ class HttpLink:
     # --- heartbeats ---------------------------------------------------------------------------------------------------
 
     def _beat(self, beat: wire.Beat, seconds: float) -> wire.BeatAnswer:
-        manager, content = self._manager, wire.encode(beat)
-        url = self._url("beat", manager)
-        try:
-            response = self._direct.post(url, content=content, headers=self._headers, timeout=seconds)
+        with self._calling("beat") as url:
+            response = self._direct.post(url, content=wire.encode(beat), headers=self._headers, timeout=seconds)
             return _answer(response, wire.BeatAnswer)
-        except httpx.TransportError as error:
-            self._try_next(manager)
-            raise _unavailable(url, error) from None
-        except ManagerUnavailable:
-            self._try_next(manager)
-            raise
 
     def _obey(self, answer: wire.BeatAnswer) -> None:
         assert self._agent is not None
@@ -265,17 +252,24 @@ class HttpLink:
     async def _call(
         self, name: str, message: Struct, kind: type[T], *, seconds: float = _CALL_SECONDS, is_first: bool = False
     ) -> T:
-        manager, content = self._manager, wire.encode(message)
-        url = self._url(name, manager)
-        try:
+        with self._calling(name) as url:
+            content = wire.encode(message)
             response = await self._calls.post(url, content=content, headers=self._headers, timeout=seconds)
             return _answer(response, kind, is_first=is_first)
-        except httpx.TransportError as error:
+
+    @contextlib.contextmanager
+    def _calling(self, name: str) -> Iterator[str]:
+        """Give the URL of a call. If the call fails, the next one goes to another manager."""
+        manager = self._manager
+        url = self._url(name, manager)
+        try:
+            yield url
+        except (httpx.TransportError, ManagerUnavailable) as error:
             self._try_next(manager)
-            raise _unavailable(url, error) from None
-        except ManagerUnavailable:
-            self._try_next(manager)
-            raise
+            if isinstance(error, ManagerUnavailable):
+                raise
+            shown = hide_secrets(url, web=True)
+            raise ManagerUnavailable(f"{shown}: {str(error) or type(error).__name__}") from None
 
     def _url(self, name: str, manager: int) -> str:
         managers = self._address.managers
@@ -289,10 +283,6 @@ class HttpLink:
 
 def _shown(response: httpx.Response) -> str:
     return hide_secrets(str(response.url), web=True)
-
-
-def _unavailable(url: str, error: Exception) -> ManagerUnavailable:
-    return ManagerUnavailable(f"{hide_secrets(url, web=True)}: {str(error) or type(error).__name__}")
 
 
 def _answer(response: httpx.Response, kind: type[T], *, is_first: bool = False) -> T:

@@ -14,8 +14,6 @@ from gossamer_platform.outcome import AttemptEnd
 
 LISTING_BYTES: Final = 4 * 1024 * 1024 * 1024
 """Memory of a listing's processes at which they are killed."""
-_MAX_LIST_BYTES: Final = 4 * 1024 * 1024
-"""Longest list of spiders that is read."""
 _MAX_NAME: Final = 1000
 """Longest name of a spider."""
 _WARNINGS, _WARNING_LENGTH = 20, 4000

@@ -48,7 +48,7 @@ UnknownAttempt."""
 
 
 class FileUploader:
-    """Implements FileUploads for the files below a folder."""
+    """Sends the log and the items of attempts to the manager while they grow, from copies below a folder."""
 
     def __init__(self, folder: Path, attempts: Path, send: SendPart) -> None:
         """`attempts`: folder with the attempts that the agent has, by the same names."""

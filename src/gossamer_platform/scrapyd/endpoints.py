@@ -19,7 +19,7 @@ from gossamer_platform.names import check_file_name
 from gossamer_platform.scrapyd.config import ScrapydConfig
 from gossamer_platform.scrapyd.files import ServedFiles
 from gossamer_platform.scrapyd.forms import Parameters
-from gossamer_platform.state import jobs
+from gossamer_platform.state import jobs, projects
 from gossamer_platform.state.jobs import Job, NewJob
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.values import is_storable
@@ -202,7 +202,7 @@ class Endpoints:
         return {"currstate": next((phase for phase in ("finished", "running", "pending") if phase in found), None)}
 
     async def _list_projects(self, form: Form) -> Fields:
-        return {"projects": await self._manager.project_names()}
+        return {"projects": await self._manager.read(projects.project_names)}
 
     async def _list_versions(self, form: Form) -> Fields:
         project = form.text("project")

@@ -117,24 +117,6 @@ class ScrapydFiles:
         except FileNotFoundError:
             return None
 
-    def length(self, job: Job, kind: FileKind, attempt: int) -> int | None:
-        """Return the length of a file of a job. None: there is no such file."""
-        path = self._path(job, kind, attempt)
-        try:
-            return None if path is None else path.stat().st_size
-        except FileNotFoundError:
-            return None
-
-    def read(self, job: Job, kind: FileKind, attempt: int, place: slice) -> bytes:
-        """Return a part of a file of a job."""
-        path = self._path(job, kind, attempt)
-        try:
-            with open(path or os.devnull, "rb") as file:
-                file.seek(place.start)
-                return file.read(place.stop - place.start)
-        except FileNotFoundError:
-            return b""
-
     def has_files(self, project: str, spider: str, name: str) -> bool:
         """Return whether there is a log or a file of items of this name, by whichever program."""
         config, names = self._config, JobFile(project, spider, name)

@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 
 from gossamer_platform.manager.operations import Manager
 from gossamer_platform.names import UnsafeName
-from gossamer_platform.state import jobs
+from gossamer_platform.state import jobs, projects
 from gossamer_platform.state.jobs import NewJob
 
 log = logging.getLogger("gossamer.platform.scrapyd")
@@ -45,7 +45,7 @@ class ImportedJobs(NamedTuple):
 async def import_queues(manager: Manager, folder: Path) -> ImportedJobs:
     """Take over the databases in the folder. Projects without a version stay in theirs, until there is one."""
     waiting = ended = 0
-    known = set(await manager.project_names())
+    known = set(await manager.read(projects.project_names))
     for path in await asyncio.to_thread(lambda: sorted(folder.glob("*.db"))):
         try:
             if path.name == _FINISHED:

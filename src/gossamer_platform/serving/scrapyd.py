@@ -51,6 +51,7 @@ from gossamer_platform.serving.hosting import (
     stopped_within,
     wait_for_database,
 )
+from gossamer_platform.state import projects
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.retention import RetentionPolicy
 
@@ -124,7 +125,7 @@ async def run_scrapyd(
 
 async def _say_what_was_there(manager: Manager, imported: ImportedJobs, say: Callable[[str], None]) -> None:
     """Say what was taken over from Scrapyd, if anything was."""
-    names = await manager.project_names()
+    names = await manager.read(projects.project_names)
     if not names and not any(imported):
         return
     versions = [len(await manager.versions(name)) for name in names]

@@ -4,6 +4,7 @@ A row is what SQLAlchemy returns, and is not converted; the class tells type che
 that it returns them.
 """
 
+from functools import cache
 from typing import Any, Final, TypeVar, cast, get_args
 
 from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Result, Table, insert
@@ -71,13 +72,14 @@ def fetch_one(connection: Connection, kind: type[R], query: Executable) -> R:
     return cast("R", _execute(connection, kind, query).one())
 
 
-def _execute(connection: Connection, kind: type[Any], query: Executable) -> Result[Any]:
+def _execute(connection: Connection, kind: type[object], query: Executable) -> Result[Any]:
     result = connection.execute(query)
-    missing = columns_of(kind) - set(result.keys())
+    missing = columns_of(kind) - set(result.keys())  # type: ignore[arg-type]
     assert not missing, f"a query of {kind.__name__} lacks {missing}"
     return result
 
 
-def columns_of(kind: type[Any]) -> frozenset[str]:
+@cache
+def columns_of(kind: type[object]) -> frozenset[str]:
     """Return the names of the columns of a row."""
     return frozenset(name for each in kind.__mro__ for name in getattr(each, "__annotations__", ()))

@@ -20,7 +20,7 @@ from fastapi.responses import StreamingResponse
 from gossamer.errors import BadInput
 from gossamer.web.streams import KEEPALIVE, KEEPALIVE_SECONDS, EventStreamResponse, EventStreams, event
 from gossamer_platform.lifecycle import ENDED
-from gossamer_platform.manager.files import FileKind
+from gossamer_platform.manager.files import FileKind, read_part
 from gossamer_platform.state.jobs import Job
 from gossamer_platform.v1.context import Client, Reader
 from gossamer_platform.v1.jobs import JobId, visible_job
@@ -112,7 +112,7 @@ class JobFollower:
     async def _part(self, *, is_complete: bool) -> bytes:
         """Return the next lines of the log. A line that is not complete is left out until it is, or is long."""
         files, place = self._client.context.files, slice(self._offset, self._offset + _EVENT_BYTES)
-        content = await in_reader(files.read, self._row, FileKind.LOG, self._attempt, place)
+        content = await in_reader(read_part, files, self._row, FileKind.LOG, self._attempt, place)
         lines = content.rfind(b"\n") + 1
         if lines or (len(content) < _EVENT_BYTES and not is_complete):
             return content[:lines]

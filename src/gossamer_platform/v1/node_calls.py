@@ -15,12 +15,11 @@ from msgspec import Struct
 from gossamer.errors import BadInput
 from gossamer_platform import wire
 from gossamer_platform.link import NodeOrders, NodeTurn
-from gossamer_platform.manager.files import JobPlaces
+from gossamer_platform.manager.chunk_files import ChunkFiles
 from gossamer_platform.manager.groups import input_content
 from gossamer_platform.manager.nodes import NodeKey, known_attempts
 from gossamer_platform.manager.operations import NotFound
 from gossamer_platform.state import projects, tokens
-from gossamer_platform.state.jobs import Job
 from gossamer_platform.state.nodes import NewNode
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.access import NotPermitted
@@ -129,12 +128,7 @@ async def _leave(caller: _Caller, message: wire.Leave) -> wire.Done:
 
 
 async def _turn(caller: _Caller, message: NodeTurn) -> NodeOrders:
-    return await caller.nodes.operations.turn(caller.key, message, places=_no_places)
-
-
-def _no_places(job: Job) -> JobPlaces:
-    """Leave the places of the files to the node."""
-    return JobPlaces(output="", items="", arguments={"_job": job.name}, settings={})
+    return await caller.nodes.operations.turn(caller.key, message, places=ChunkFiles(caller.nodes.files).places)
 
 
 async def _wait(caller: _Caller, message: wire.Wait) -> wire.Woken:

@@ -20,7 +20,7 @@ from gossamer.storage.objects import MARKER, ObjectStorage
 from gossamer_platform.link import UnknownAttempt
 from gossamer_platform.manager.chunk_files import ChunkFiles
 from gossamer_platform.manager.chunk_store import ChunkStore
-from gossamer_platform.manager.files import FileKind
+from gossamer_platform.manager.files import FileKind, read_part
 from gossamer_platform.manager.storage import open_platform_storage
 from gossamer_platform.outcome import AttemptEnd
 from gossamer_platform.policy import JobPolicy
@@ -80,7 +80,7 @@ async def _row(database: StateDatabase, job: int) -> Row[Any]:
 
 async def _content(database: StateDatabase, store: ChunkStore, job: int, kind: FileKind = FileKind.LOG) -> bytes:
     row = await _row(database, job)
-    return await asyncio.to_thread(ChunkFiles(store).read, row, kind, 0, slice(0, None))
+    return await asyncio.to_thread(read_part, ChunkFiles(store), row, kind, 0, slice(0, None))
 
 
 async def _count(database: StateDatabase) -> int:
@@ -111,7 +111,9 @@ async def test_parts_that_are_repeated_overlap_or_come_out_of_order_are_kept_onc
     assert await _count(database) == 3
     row, files = await _row(database, job), ChunkFiles(store)
     for start, stop in [(0, 1), (69_999, 70_001), (0, 200_000), (119_000, 300_000), (200_000, 200_001)]:
-        assert await asyncio.to_thread(files.read, row, FileKind.LOG, 0, slice(start, stop)) == content[start:stop]
+        assert (
+            await asyncio.to_thread(read_part, files, row, FileKind.LOG, 0, slice(start, stop)) == content[start:stop]
+        )
     assert await asyncio.to_thread(files.open, row, FileKind.ITEMS, 0) is None
 
 
@@ -180,8 +182,8 @@ async def test_only_the_node_of_an_attempt_may_send_its_files(
     assert await asyncio.to_thread(send, "n", 1, b"first") == 5
     assert await asyncio.to_thread(send, "m", 2, b"second") == 6
     row, files = await _row(database, job), ChunkFiles(store)
-    assert await asyncio.to_thread(files.read, row, FileKind.LOG, 1, slice(0, None)) == b"first"
-    assert await asyncio.to_thread(files.read, row, FileKind.LOG, 0, slice(0, None)) == b"second"
+    assert await asyncio.to_thread(read_part, files, row, FileKind.LOG, 1, slice(0, None)) == b"first"
+    assert await asyncio.to_thread(read_part, files, row, FileKind.LOG, 0, slice(0, None)) == b"second"
 
 
 async def test_what_exceeds_the_limit_of_a_job_by_far_is_not_kept(

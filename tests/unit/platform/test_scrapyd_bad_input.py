@@ -21,7 +21,7 @@ class _Writes:
         self.count = 0
         self.database = self
 
-    async def project_names(self) -> list[str]:
+    async def read(self, question: object) -> list[str]:
         return [self.project]
 
     async def write(self, statement: Any) -> None:
