@@ -50,12 +50,13 @@ _MAKE_SCRIPTS = """
 import json
 try:
     from gossamer.cli.commands.completion import completion_scripts
+    scripts = completion_scripts()
 except ModuleNotFoundError as error:
     if error.name.partition(".")[0] == "gossamer":
         raise
     print("{}")  # a dependency is missing
 else:
-    print(json.dumps(completion_scripts()))
+    print(json.dumps(scripts))
 """
 
 

@@ -43,22 +43,10 @@ def run(arguments: "Sequence[str]") -> int:
 
     logs.set_up()
     try:
-        if arguments == ["--version"]:
-            from gossamer.compiled import version_lines
-
-            terminal.print_result(version_lines())
-            return 0
         if arguments == [WORKER_PROCESS]:
             from gossamer.cli.worker_process import run_worker_process
 
             return run_worker_process()
-        if arguments[:1] == ["crawl"]:
-            from gossamer.cli.commands.crawl import crawl
-            from gossamer.cli.options import run_plainly
-
-            code = run_plainly(crawl, arguments[1:])
-            if code is not None:
-                return code
         from gossamer.cli.app import parse_and_run
 
         return parse_and_run(arguments)

@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from gossamer import crawl as gossamer_crawl
-from gossamer.cli.app import load
+from gossamer.cli.app import parse_and_run
 from gossamer.errors import GossamerError
 from gossamer.sinks.jsonl import read_records
 from tests.servers.crawling import gossamer
@@ -123,9 +122,9 @@ def test_bad_input_is_one_line_and_nothing_is_started(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments, words = CASES[name]
-    result = CliRunner().invoke(load(), arguments)
-    assert isinstance(result.exception, GossamerError), result.output
-    said = str(result.exception)
+    with pytest.raises(GossamerError) as caught:
+        parse_and_run(arguments)
+    said = str(caught.value)
     assert "\n" not in said
     assert any(word in said for word in words.split("|")), said
     assert list(tmp_path.iterdir()) == []
@@ -149,9 +148,9 @@ def test_a_private_seed_is_refused_with_the_flag_that_allows_it(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(load(), ["crawl", url])
-    assert isinstance(result.exception, GossamerError)
-    assert "--allow-private" in str(result.exception)
+    with pytest.raises(GossamerError) as caught:
+        parse_and_run(["crawl", url])
+    assert "--allow-private" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,13 +3,12 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import typer.main
 from fastapi import FastAPI
 
 from gossamer.api.app import routes
-from gossamer.cli.app import load
+from gossamer.cli.app import all_commands
+from gossamer.cli.parser import Parameter, ProgramCommand
 from gossamer.settings.rows import rows
 from gossamer.telemetry.metrics import ALL_METRICS
 from gossamer_platform.v1 import app as platform_api
@@ -52,10 +51,8 @@ def _description(app: FastAPI) -> str:
 def cli_page() -> str:
     """docs/reference/cli.md."""
     lines = [MADE, "", "# Command line", ""]
-    group: Any = typer.main.get_command(load())
-    for name, command in group.commands.items():
-        for full, one in _parts_of(name, command):
-            lines += _command(full, one)
+    for command in all_commands():
+        lines += _command(command)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -97,38 +94,27 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _parts_of(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """A command, or the commands of a group."""
-    for part, one in getattr(command, "commands", {}).items():
-        yield from _parts_of(f"{name} {part}", one)
-    if not hasattr(command, "commands") and not command.hidden:
-        yield name, command
-
-
-def _command(name: str, command: Any) -> Iterator[str]:
-    usage = " ".join((p.metavar or p.name) for p in command.params if p.param_type_name == "argument")
-    yield f"## gossamer {name}"
+def _command(command: ProgramCommand) -> Iterator[str]:
+    usage = " ".join(one.metavar for one in command.parameters if one.is_argument)
+    yield f"## {command.path}"
     yield ""
-    yield f"`gossamer {name} {usage} [options]`".replace("  ", " ")
+    yield f"`{command.path} {usage} [options]`".replace("  ", " ")
     yield ""
-    for paragraph in (command.help or "").strip().split("\n\n"):
-        text = " ".join(line.strip() for line in paragraph.splitlines())
+    for text in command.paragraphs:
         yield f"    {text}" if text.startswith("gossamer ") else text
         yield ""
-    panels: dict[str, list[Any]] = {}
-    for param in command.params:
-        if param.param_type_name == "option" and not param.hidden:
-            panels.setdefault(getattr(param, "rich_help_panel", None) or "Options", []).append(param)
-    for panel, params in panels.items():
+    panels: dict[str, list[Parameter]] = {}
+    for one in command.parameters:
+        if not one.is_argument:
+            panels.setdefault(one.description.panel, []).append(one)
+    for panel, options in panels.items():
         yield f"### {panel}"
         yield ""
         yield "| option | meaning |"
         yield "|---|---|"
-        for param in params:
-            metavar = "" if param.is_flag else f" {_cell(param.metavar or '')}"
-            again = " May be repeated." if param.multiple and "repeated" not in (param.help or "") else ""
-            default = f" Default: {param.default}." if param.show_default and param.default not in (None, False) else ""
-            yield f"| `{', '.join(param.opts)}{metavar}` | {_cell(param.help or '')}{again}{default} |"
+        for one in options:
+            metavar = f" {_cell(one.metavar)}" if one.metavar else ""
+            yield f"| `{', '.join(one.flags)}{metavar}` | {_cell(one.help)} |"
         yield ""
 
 

@@ -15,13 +15,13 @@ from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-import typer
 from rich.console import RenderableType
 from rich.style import StyleType
 from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import terminal
+from gossamer.cli.parser import option
 from gossamer.controls import without_controls
 from gossamer.errors import BadInput
 from gossamer.net.loopback import is_loopback
@@ -32,7 +32,7 @@ from gossamer.platform_client.targets import DeployTarget, ScrapyProject, choose
 
 Target = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--target",
         "-t",
         metavar="NAME|URL",
@@ -43,7 +43,7 @@ Target = Annotated[
 ]
 Project = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--project",
         "-p",
         metavar="NAME",
@@ -51,7 +51,7 @@ Project = Annotated[
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Json = Annotated[bool, option("--json", help="Print the result as JSON.")]
 
 _REASONS: Final = {
     "exit_code": "Its process ended with the exit code {}.",

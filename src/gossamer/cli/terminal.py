@@ -63,15 +63,16 @@ def print_stderr(line: str) -> None:
         sys.stderr.flush()
 
 
-def print_result(text: str, *, on_stderr: bool = False) -> None:
-    """Write the result of a command and a line end to standard output, or to standard error (`on_stderr`).
+def print_result(text: str, *, on_stderr: bool = False, styled: bool = False) -> None:
+    """Write the result of a command and a line end to standard output, or to standard error (`on_stderr`). `styled`:
+    the text has colours of our own, and nothing of others.
 
     The result is dropped if the reader of the stream is gone, such as `head` or a closed terminal. Raises SinkError if
     writing fails for another reason.
     """
     stream = sys.stderr if on_stderr else sys.stdout
     try:
-        stream.write(f"{without_controls(text) if stream.isatty() else text}\n")
+        stream.write(f"{without_controls(text) if stream.isatty() and not styled else text}\n")
         stream.flush()
     except OSError as error:
         if error.errno == errno.EPIPE or (error.errno == errno.EIO and _is_terminal(stream)):
@@ -111,6 +112,20 @@ def confirmed(question: str) -> bool:
     sys.stderr.write(question)
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def typed(name: str, *, hidden: bool) -> str:
+    """Return what the person at the terminal types for this name. `hidden`: the terminal does not show it."""
+    if hidden:
+        from getpass import getpass  # late: few commands need it
+
+        return getpass(f"{name}: ", stream=sys.stderr)
+    sys.stderr.write(f"{name}: ")
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        raise BadInput(f"{name}: nothing was typed.")
+    return line.removesuffix("\n")
 
 
 INTERRUPTED_EXIT_CODE = 130

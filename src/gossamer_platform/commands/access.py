@@ -7,30 +7,22 @@ secret is taken from or shown on a command line.
 import sys
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 
 from gossamer.cli import targets, terminal
+from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.errors import BadInput
 from gossamer.platform_client.http import ServerRefused
 from gossamer.platform_client.platform import PlatformClient, segment
 from gossamer.policy.words import counted
 
-variables = typer.Typer(
-    help="List, set and delete the environment variables and secrets of a project.",
-    no_args_is_help=True,
-    add_completion=False,
-)
-tokens = typer.Typer(
-    help="List, make and revoke tokens, by which persons, programs and nodes use a server.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+variables = CommandGroup(help="List, set and delete the environment variables and secrets of a project.")
+tokens = CommandGroup(help="List, make and revoke tokens, by which persons, programs and nodes use a server.")
 
 _SCOPES = ("read", "run", "deploy", "admin", "node")
 """Scopes of tokens. The API's: fixed."""
 _SECONDS_A_DAY = 86400
-_Variable = Annotated[str, typer.Argument(metavar="NAME", help="Name of the variable.", show_default=False)]
+_Variable = Annotated[str, argument(metavar="NAME", help="Name of the variable.", show_default=False)]
 
 
 @variables.command("list")
@@ -60,13 +52,13 @@ def set_variable(
     name: _Variable,
     value: Annotated[
         str | None,
-        typer.Argument(metavar="[VALUE]", help="Its value. Without this it is read from standard input."),
+        argument(metavar="[VALUE]", help="Its value. Without this it is read from standard input."),
     ] = None,
     target: targets.Target = None,
     project: targets.Project = None,
     *,
     secret: Annotated[
-        bool, typer.Option("--secret", help="Encrypt the value, and never show it again. It is not typed as VALUE.")
+        bool, option("--secret", help="Encrypt the value, and never show it again. It is not typed as VALUE.")
     ] = False,
 ) -> None:
     """Set a variable of all jobs that start from now on.
@@ -133,14 +125,14 @@ def list_tokens(target: targets.Target = None, *, json: targets.Json = False) ->
 
 @tokens.command("make")
 def make_token(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the person, program or node, for the audit.")],
+    name: Annotated[str, argument(metavar="NAME", help="Name of the person, program or node, for the audit.")],
     target: targets.Target = None,
     project: Annotated[
-        str, typer.Option("--project", "-p", metavar="NAME", help="Permit this project only. Unset: all.")
+        str, option("--project", "-p", metavar="NAME", help="Permit this project only. Unset: all.")
     ] = "",
     scope: Annotated[
         str,
-        typer.Option(
+        option(
             "--scope",
             metavar="|".join(_SCOPES),
             help="What it permits: read; run (and cancel) jobs; deploy, which is running code; admin. Each includes "
@@ -149,7 +141,7 @@ def make_token(
     ] = "read",
     days: Annotated[
         float | None,
-        typer.Option("--days", metavar="N", min=0.001, max=366, help="Valid for so long. Unset: for ever."),
+        option("--days", metavar="N", min=0.001, max=366, help="Valid for so long. Unset: for ever."),
     ] = None,
 ) -> None:
     """Make a token, and print it. It is shown this once.
@@ -170,7 +162,7 @@ def make_token(
 
 @tokens.command("release")
 def release_token(
-    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Number of the token.", min=1)],
+    number: Annotated[int, argument(metavar="NUMBER", help="Number of the token.", min=1)],
     target: targets.Target = None,
 ) -> None:
     """Take a node's token from the node that used it first; the next node that uses it gets it."""
@@ -180,7 +172,7 @@ def release_token(
 
 @tokens.command("revoke")
 def revoke_token(
-    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Number of the token.", min=1)],
+    number: Annotated[int, argument(metavar="NUMBER", help="Number of the token.", min=1)],
     target: targets.Target = None,
 ) -> None:
     """Revoke a token, which is refused from then on."""
@@ -200,5 +192,5 @@ def _check_key(client: PlatformClient, project: str) -> None:
 def _read_value(name: str, *, hidden: bool) -> str:
     """Return the value that a person types, or that standard input has, without the end of its last line."""
     if sys.stdin.isatty():
-        return str(typer.prompt(name, hide_input=hidden, err=True))
+        return terminal.typed(name, hidden=hidden)
     return sys.stdin.read().removesuffix("\n").removesuffix("\r")

@@ -8,9 +8,8 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import typer
-
 from gossamer.cli import options, targets, terminal
+from gossamer.cli.parser import argument, option
 from gossamer.errors import BadInput, GossamerError
 from gossamer.net.credentials import hide_secrets
 from gossamer.platform_client.http import ServerRefused
@@ -30,7 +29,7 @@ _BROKEN = (0, 400, 422)
 
 TargetArgument = Annotated[
     str | None,
-    typer.Argument(
+    argument(
         metavar="[TARGET]",
         help="Server: the NAME of a section deploy:NAME of scrapy.cfg, or an address. Unset: GOSSAMER_PLATFORM_URL, "
         "else the section deploy, else http://localhost:6800.",
@@ -39,7 +38,7 @@ TargetArgument = Annotated[
 ]
 VersionOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--version",
         metavar="NAME|GIT|HG",
         help="Name of the version. GIT: from git describe and the branch; HG: from Mercurial. Unset: that of "
@@ -47,21 +46,20 @@ VersionOption = Annotated[
         show_default=False,
     ),
 ]
-All = Annotated[bool, typer.Option("--all", "-a", help="Deploy to all targets of scrapy.cfg.")]
-List = Annotated[bool, typer.Option("--list", "-l", help="List the targets of scrapy.cfg, and end.")]
+All = Annotated[bool, option("--all", "-a", help="Deploy to all targets of scrapy.cfg.")]
+List = Annotated[bool, option("--list", "-l", help="List the targets of scrapy.cfg, and end.")]
 Egg = Annotated[
     Path | None,
-    typer.Option("--egg", metavar="FILE", help="Send this egg or wheel instead of building one.", show_default=False),
+    option("--egg", metavar="FILE", help="Send this egg or wheel instead of building one.", show_default=False),
 ]
 Build = Annotated[
     Path | None,
-    typer.Option(
-        "--build", metavar="FILE", help="Write the artefact into a file, and send nothing.", show_default=False
-    ),
+    option("--build", metavar="FILE", help="Write the artefact into a file, and send nothing.", show_default=False),
 ]
 Environment = Annotated[
     EnvironmentKind | None,
-    typer.Option(
+    option(
+        "--environment",
         help="Where the version's jobs run: with the server's own packages, or in a virtual environment of the "
         "project's requirements. Unset: as the server's project says.",
         metavar="shared|isolated",
@@ -155,7 +153,7 @@ def _deploy_all(
     if json:
         targets.print_json(reports if len(wanted) > 1 else reports[0])
     if any(report["state"] == "failed" for report in reports):
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 def _show_failure(error: GossamerError, here: ScrapyProject | None) -> None:

@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import targets, terminal
+from gossamer.cli.parser import argument, option
 from gossamer.errors import BadInput
 from gossamer.platform_client.http import ServerRefused, ServerUnreachable
 from gossamer.platform_client.platform import ENDED, PlatformClient
@@ -40,14 +40,14 @@ def jobs(
     target: targets.Target = None,
     project: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--project", "-p", metavar="NAME", help="Only of this project. Unset: that of scrapy.cfg here, else all."
         ),
     ] = None,
-    spider: Annotated[str, typer.Option("--spider", metavar="NAME", help="Only of this spider.")] = "",
+    spider: Annotated[str, option("--spider", metavar="NAME", help="Only of this spider.")] = "",
     state: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--state",
             metavar="STATE",
             help=f"Only in this state; may be repeated: {', '.join(_STATES)}.",
@@ -55,12 +55,12 @@ def jobs(
         ),
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", metavar="gN", help="Only of this job group.", show_default=False)
+        str | None, option("--group", metavar="gN", help="Only of this job group.", show_default=False)
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Most jobs to show.")] = 20,
+    limit: Annotated[int, option("--limit", "-n", min=1, metavar="N", help="Most jobs to show.")] = 20,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Jobs of all projects, also inside of one.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show the list anew every 2 seconds, until Ctrl-C.")] = False,
+    everything: Annotated[bool, option("--all", help="Jobs of all projects, also inside of one.")] = False,
+    watch: Annotated[bool, option("--watch", help="Show the list anew every 2 seconds, until Ctrl-C.")] = False,
     json: targets.Json = False,
 ) -> None:
     """List jobs, the latest first.
@@ -153,18 +153,16 @@ def _table(found: list[dict[str, Any]], *, with_project: bool) -> Table:
 
 
 Identity = Annotated[
-    str, typer.Argument(metavar="JOB", help="Number of the job, its name, or a group such as g3.", show_default=False)
+    str, argument(metavar="JOB", help="Number of the job, its name, or a group such as g3.", show_default=False)
 ]
-Log = Annotated[bool, typer.Option("--log", help="Print its log.")]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="With --log: go on until the job has ended.")]
-Items = Annotated[bool, typer.Option("--items", help="Print its items.")]
-Format = Annotated[str, typer.Option("--format", metavar="|".join(_FORMATS), help="Format of --items.")]
-Attempt = Annotated[
-    int, typer.Option("--attempt", min=0, metavar="N", help="Log or items of this attempt. 0: the last.")
-]
-Cancel = Annotated[bool, typer.Option("--cancel", help="Cancel it. Twice: do not wait for an orderly end.")]
-Again = Annotated[bool, typer.Option("--again", help="Run it again, with the same arguments and settings.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait for its end. Exit code 1 if it failed.")]
+Log = Annotated[bool, option("--log", help="Print its log.")]
+Follow = Annotated[bool, option("--follow", "-f", help="With --log: go on until the job has ended.")]
+Items = Annotated[bool, option("--items", help="Print its items.")]
+Format = Annotated[str, option("--format", metavar="|".join(_FORMATS), help="Format of --items.")]
+Attempt = Annotated[int, option("--attempt", min=0, metavar="N", help="Log or items of this attempt. 0: the last.")]
+Cancel = Annotated[bool, option("--cancel", help="Cancel it. Twice: do not wait for an orderly end.")]
+Again = Annotated[bool, option("--again", help="Run it again, with the same arguments and settings.")]
+Wait = Annotated[bool, option("--wait", help="Wait for its end. Exit code 1 if it failed.")]
 
 
 def job(
@@ -253,7 +251,7 @@ def _print_job(client: PlatformClient, found: dict[str, Any], *, wait: bool, jso
     else:
         _show_job(found)
     if wait:
-        raise typer.Exit(exit_code_of(found))
+        raise SystemExit(exit_code_of(found))
 
 
 def group_number(identity: str) -> int | None:
@@ -301,7 +299,7 @@ def _run_group(
         if not wait:
             Console(highlight=False).print(_table(client.jobs(_GROUP_JOBS, group=number)[::-1], with_project=False))
     if wait:
-        raise typer.Exit(0 if set(group["jobs"]) <= {"finished"} else 1)
+        raise SystemExit(0 if set(group["jobs"]) <= {"finished"} else 1)
 
 
 def _run_processes_again(client: PlatformClient, members: list[dict[str, Any]]) -> None:
@@ -330,7 +328,7 @@ def _print_log(client: PlatformClient, number: int, attempt: int, *, follow: boo
     found = client.job(number)
     if found.get("log_deleted"):
         terminal.say(f"retention has deleted the log of job {number}: {_retention_text(client, found, 'logs')}.")
-        raise typer.Exit(1)
+        raise SystemExit(1)
     if not follow:
         _print_bytes(client.read(f"/jobs/{number}/log", attempt=attempt))
         return
@@ -338,7 +336,7 @@ def _print_log(client: PlatformClient, number: int, attempt: int, *, follow: boo
     follow_log(client, number)
     ended = client.wait(number)
     show_end(ended, on_stderr=True)
-    raise typer.Exit(exit_code_of(ended))
+    raise SystemExit(exit_code_of(ended))
 
 
 def _print_bytes(content: Iterator[bytes]) -> None:
@@ -364,7 +362,7 @@ def _exit_if_items_are_missing(client: PlatformClient, printed: list[dict[str, A
                     "line items_dir = items below [scrapyd] in its scrapyd.conf."
                 )
             terminal.say(f"the server has no items of job {job['id']}, which has scraped {scraped:,}. {why}")
-            raise typer.Exit(1)
+            raise SystemExit(1)
 
 
 def _retention_text(client: PlatformClient, job: dict[str, Any], kind: str) -> str:

@@ -7,9 +7,8 @@ import contextlib
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
-
 from gossamer.cli import targets, terminal
+from gossamer.cli.parser import argument, option
 from gossamer.errors import BadInput, GossamerError
 from gossamer.platform_client.http import ServerRefused
 from gossamer.platform_client.platform import PlatformClient, segment
@@ -30,55 +29,55 @@ _GROUP: Final = "Groups of jobs"
 
 Arguments = Annotated[
     list[str] | None,
-    typer.Option("-a", metavar="NAME=VALUE", help="Argument of the spider; may be repeated.", show_default=False),
+    option("-a", metavar="NAME=VALUE", help="Argument of the spider; may be repeated.", show_default=False),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("-s", metavar="NAME=VALUE", help="Setting of Scrapy; may be repeated.", show_default=False),
+    option("-s", metavar="NAME=VALUE", help="Setting of Scrapy; may be repeated.", show_default=False),
 ]
 Version = Annotated[
     str | None,
-    typer.Option("--version", metavar="NAME", help="Version to run. Unset: the project's latest.", show_default=False),
+    option("--version", metavar="NAME", help="Version to run. Unset: the project's latest.", show_default=False),
 ]
 
 
 SplitFile = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--split-file",
         metavar="FILE",
         help="Make a group of jobs, each of which gets a part of this file: .csv, .tsv, .jsonl, or one URL a line.",
         show_default=False,
-        rich_help_panel=_GROUP,
+        panel=_GROUP,
     ),
 ]
 Parts = Annotated[
     int | None,
-    typer.Option("--parts", min=1, max=1000, metavar="N", help="Number of parts.", rich_help_panel=_GROUP),
+    option("--parts", min=1, max=1000, metavar="N", help="Number of parts.", panel=_GROUP),
 ]
 SplitAs = Annotated[
     str,
-    typer.Option(
+    option(
         "--split-as",
         metavar="start_urls|ARGUMENT",
         help="How the spider gets its part. start_urls: the URLs replace the spider's own start_urls. Any other word: "
         "the argument of this name is the path of a file on the node.",
-        rich_help_panel=_GROUP,
+        panel=_GROUP,
     ),
 ]
 Column = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--column",
         metavar="NAME",
         help="Column with the URLs. Unset: url.",
         show_default=False,
-        rich_help_panel=_GROUP,
+        panel=_GROUP,
     ),
 ]
 Processes = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--processes",
         min=1,
         max=1000,
@@ -86,20 +85,20 @@ Processes = Annotated[
         help="Make a group of so many jobs that share one frontier, the queue of a crawl: each page is fetched by one "
         "of them. The project needs GOSSAMER_FRONTIER, in its settings or by -s.",
         show_default=False,
-        rich_help_panel=_GROUP,
+        panel=_GROUP,
     ),
 ]
 
 
 def schedule(
-    spider: Annotated[str, typer.Argument(metavar="SPIDER", help="Name of the spider.")],
+    spider: Annotated[str, argument(metavar="SPIDER", help="Name of the spider.")],
     target: targets.Target = None,
     project: targets.Project = None,
     a: Arguments = None,
     s: Settings = None,
     version: Version = None,
     priority: Annotated[
-        float, typer.Option("--priority", metavar="N", help="The highest one starts first, within the project.")
+        float, option("--priority", metavar="N", help="The highest one starts first, within the project.")
     ] = 0.0,
     split_file: SplitFile = None,
     parts: Parts = None,
@@ -107,8 +106,8 @@ def schedule(
     column: Column = None,
     processes: Processes = None,
     *,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end. Exit code 1 if a job failed.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show the log until the end, as --wait.")] = False,
+    wait: Annotated[bool, option("--wait", help="Wait for the end. Exit code 1 if a job failed.")] = False,
+    follow: Annotated[bool, option("--follow", "-f", help="Show the log until the end, as --wait.")] = False,
     json: targets.Json = False,
 ) -> None:
     """Run a spider of a deployed project as a job, or as a group of jobs.
@@ -249,7 +248,7 @@ def _after_group(client: PlatformClient, group: dict[str, Any], *, wait: bool, j
         if "failed" in group["jobs"]:
             terminal.print_stderr(f"To see which: gossamer job g{group['id']}")
     if wait:
-        raise typer.Exit(0 if set(group["jobs"]) <= {"finished"} else 1)
+        raise SystemExit(0 if set(group["jobs"]) <= {"finished"} else 1)
 
 
 def _after(client: PlatformClient, job: dict[str, Any], *, wait: bool, follow: bool, json: bool) -> None:
@@ -271,4 +270,4 @@ def _after(client: PlatformClient, job: dict[str, Any], *, wait: bool, follow: b
         targets.print_json(ended)
     else:
         show_end(ended, with_advice=not follow)
-    raise typer.Exit(exit_code_of(ended))
+    raise SystemExit(exit_code_of(ended))

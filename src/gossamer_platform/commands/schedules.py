@@ -10,22 +10,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import targets, terminal
+from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.controls import without_controls
 from gossamer.errors import BadInput
 from gossamer.platform_client.platform import PlatformClient
 from gossamer_platform.commands.schedule import Arguments, Settings, Version
 
-app = typer.Typer(
+app = CommandGroup(
     help="List, add and change schedules: rules by which the server makes jobs, or submits crawl requests, by cron "
-    "line, at an interval, or once.",
-    no_args_is_help=True,
-    add_completion=False,
+    "line, at an interval, or once."
 )
 
 _PAGE: Final = 1000
@@ -34,11 +32,11 @@ _SHOWN: Final = 5
 """Latest jobs or submissions of a schedule that are shown."""
 _CRAWLS: Final = "Crawl requests"
 """Title of a panel in the help."""
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule, or its number.", show_default=False)]
+Name = Annotated[str, argument(metavar="NAME", help="Name of the schedule, or its number.", show_default=False)]
 
 Cron = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--cron",
         metavar="LINE",
         help='Minute, hour, day of the month, month, day of the week: "30 2 * * *"; or @hourly, @daily, @weekly.',
@@ -47,49 +45,41 @@ Cron = Annotated[
 ]
 Every = Annotated[
     str | None,
-    typer.Option("--every", metavar="TIME", help="Pause between two jobs: 90s, 15m, 6h, 1d.", show_default=False),
+    option("--every", metavar="TIME", help="Pause between two jobs: 90s, 15m, 6h, 1d.", show_default=False),
 ]
 At = Annotated[
     str | None,
-    typer.Option("--at", metavar="TIME", help="Time of a single job, such as 2027-03-01T04:00.", show_default=False),
+    option("--at", metavar="TIME", help="Time of a single job, such as 2027-03-01T04:00.", show_default=False),
 ]
-TimeZone = Annotated[
-    str, typer.Option("--time-zone", metavar="ZONE", help="Zone of the cron line, such as Europe/Berlin.")
-]
+TimeZone = Annotated[str, option("--time-zone", metavar="ZONE", help="Zone of the cron line, such as Europe/Berlin.")]
 IfRunning = Annotated[
     str,
-    typer.Option(
+    option(
         "--if-running", metavar="run|skip|queue", help="While the job before runs: another one; none; or one after it."
     ),
 ]
-Missed = Annotated[
-    str, typer.Option("--missed", metavar="skip|once", help="After times without a server: no job, or one.")
-]
-Jitter = Annotated[float, typer.Option("--jitter", metavar="SECONDS", help="Postpone each job by up to this time.")]
+Missed = Annotated[str, option("--missed", metavar="skip|once", help="After times without a server: no job, or one.")]
+Jitter = Annotated[float, option("--jitter", metavar="SECONDS", help="Postpone each job by up to this time.")]
 
 
 Crawl = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--crawl",
         metavar="URL|JSON|FILE",
         help="Submit this to the server's crawl service in place of a job: a URL, a crawl request, or a file with one "
         "request a line. Each run fetches everything again, unless the request says otherwise.",
         show_default=False,
-        rich_help_panel=_CRAWLS,
+        panel=_CRAWLS,
     ),
 ]
 Depth = Annotated[
     int | None,
-    typer.Option(
-        "--depth", min=0, metavar="N", help="Follow links to this depth.", show_default=False, rich_help_panel=_CRAWLS
-    ),
+    option("--depth", min=0, metavar="N", help="Follow links to this depth.", show_default=False, panel=_CRAWLS),
 ]
 MaxPages = Annotated[
     int | None,
-    typer.Option(
-        "--max-pages", min=1, metavar="N", help="Pages of a run at most.", show_default=False, rich_help_panel=_CRAWLS
-    ),
+    option("--max-pages", min=1, metavar="N", help="Pages of a run at most.", show_default=False, panel=_CRAWLS),
 ]
 
 
@@ -98,7 +88,7 @@ def list_schedules(
     target: targets.Target = None,
     project: targets.Project = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Schedules of all projects.")] = False,
+    everything: Annotated[bool, option("--all", help="Schedules of all projects.")] = False,
     json: targets.Json = False,
 ) -> None:
     """Show the schedules of a project, with their next times.
@@ -173,10 +163,10 @@ def _latest_firings(firings: list[dict[str, Any]]) -> Table:
 
 @app.command("add")
 def add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new schedule.", show_default=False)],
+    name: Annotated[str, argument(metavar="NAME", help="Name of the new schedule.", show_default=False)],
     spider: Annotated[
         str | None,
-        typer.Argument(metavar="[SPIDER]", help="Name of the spider. Not with --crawl.", show_default=False),
+        argument(metavar="[SPIDER]", help="Name of the spider. Not with --crawl.", show_default=False),
     ] = None,
     target: targets.Target = None,
     project: targets.Project = None,

@@ -14,10 +14,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from gossamer.cli import options, terminal
 from gossamer.cli.commands.beside import PARENT_VARIABLE
+from gossamer.cli.parser import option
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput, GossamerError
@@ -38,7 +37,7 @@ _SLOTS_PER_CPU = 4
 
 _ScrapydConf = Annotated[
     list[Path] | None,
-    typer.Option(
+    option(
         "--scrapyd-conf",
         metavar="FILE",
         help="Read this configuration file of Scrapyd, for example for username and password; may be repeated.",
@@ -47,7 +46,7 @@ _ScrapydConf = Annotated[
 ]
 _NodeLimit = Annotated[
     float,
-    typer.Option(
+    option(
         "--node-limit",
         metavar="SECONDS",
         min=1.0,
@@ -58,7 +57,7 @@ _NodeLimit = Annotated[
 ]
 _Managers = Annotated[
     list[str],
-    typer.Option(
+    option(
         "--manager",
         "-m",
         metavar="URL",
@@ -68,7 +67,7 @@ _Managers = Annotated[
 ]
 _Token = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--token",
         metavar="TOKEN",
         help="Token with the scope node. A manager on this machine without a password needs none. Other users see "
@@ -78,7 +77,7 @@ _Token = Annotated[
 ]
 _Labels = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--label",
         metavar="WORD",
         help="Take also jobs that demand this label; may be repeated. Jobs without a label run on any node.",
@@ -92,7 +91,7 @@ def manager(
     *,
     store: Annotated[
         str,
-        typer.Option(
+        option(
             "--store",
             metavar="DIR|URL",
             help="Folder for versions, logs and items, and for the database if there is no --database; or an fsspec "
@@ -101,7 +100,7 @@ def manager(
     ] = "gossamer-store",
     database: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--database",
             metavar="URL",
             help="Keep the state in this database: postgresql+psycopg://USER@HOST/NAME for any number of managers. An "
@@ -111,20 +110,20 @@ def manager(
         ),
     ] = None,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="ADDRESS", help="Listen at this address. Default: 127.0.0.1.")
+        str | None, option("--host", metavar="ADDRESS", help="Listen at this address. Default: 127.0.0.1.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Listen at this port. Default: 6800.")
+        int | None, option("--port", metavar="PORT", min=0, max=65535, help="Listen at this port. Default: 6800.")
     ] = None,
     node_limit: _NodeLimit = _LIMIT_SECONDS,
-    keep_logs: Annotated[str, typer.Option("--keep-logs", metavar="LIMIT", help=_KEEP_HELP.format("logs"))] = "all",
-    keep_items: Annotated[str, typer.Option("--keep-items", metavar="LIMIT", help=_KEEP_HELP.format("items"))] = "all",
+    keep_logs: Annotated[str, option("--keep-logs", metavar="LIMIT", help=_KEEP_HELP.format("logs"))] = "all",
+    keep_items: Annotated[str, option("--keep-items", metavar="LIMIT", help=_KEEP_HELP.format("items"))] = "all",
     keep_jobs: Annotated[
-        str, typer.Option("--keep-jobs", metavar="LIMIT", help=_KEEP_HELP.format("ended jobs with all their files"))
+        str, option("--keep-jobs", metavar="LIMIT", help=_KEEP_HELP.format("ended jobs with all their files"))
     ] = "all",
     crawl_service: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--crawl-service",
             metavar="URL",
             help="Crawl service, of gossamer up or serve, to which schedules submit crawl requests. "
@@ -206,7 +205,7 @@ def node(
     token: _Token = None,
     slots: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--slots", "-n", metavar="N", min=1, max=10_000, help="Jobs at a time. Default: 4 for each CPU.",
             show_default=False,
         ),
@@ -214,16 +213,16 @@ def node(
     labels: _Labels = None,
     name: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--name", metavar="NAME", help="Name of the node. Default: that of the machine.", show_default=False
         ),
     ] = None,
     folder: Annotated[
-        Path, typer.Option("--folder", "-d", metavar="DIR", help="Folder for jobs that run, their files and code.")
+        Path, option("--folder", "-d", metavar="DIR", help="Folder for jobs that run, their files and code.")
     ] = Path("gossamer-node"),
     project_users: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--project-users",
             metavar="on|off|FIRST-LAST",
             help="Run the jobs of each project as a user of its own, with a number from this range (on: 70000-79999), "
@@ -298,7 +297,7 @@ def scrapyd(
     *,
     folder: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--folder", "-d", metavar="DIR", help="Work in this folder instead of the current one.", show_default=False
         ),
     ] = None,

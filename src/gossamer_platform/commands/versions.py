@@ -5,23 +5,19 @@ Fixed: the names of commands and flags, exit codes, and the fields of `--json`, 
 
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from gossamer.cli import targets, terminal
+from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.errors import BadInput
 from gossamer.platform_client.platform import PlatformClient, segment
 
-app = typer.Typer(
-    help="List the deployed versions of a project, choose the one that jobs run, and delete versions.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = CommandGroup(help="List the deployed versions of a project, choose the one that jobs run, and delete versions.")
 
 _STYLES = {"ready": "green", "online": "green", "broken": "red", "lost": "red", "offline": "red", "draining": "yellow"}
 """Colour by state."""
-Name = Annotated[str, typer.Argument(metavar="VERSION", help="Name of the version.", show_default=False)]
+Name = Annotated[str, argument(metavar="VERSION", help="Name of the version.", show_default=False)]
 
 
 @app.command("list")
@@ -83,7 +79,7 @@ def delete(
     target: targets.Target = None,
     project: targets.Project = None,
     *,
-    force: Annotated[bool, typer.Option("--force", help="Delete it although jobs or schedules use it.")] = False,
+    force: Annotated[bool, option("--force", help="Delete it although jobs or schedules use it.")] = False,
 ) -> None:
     """Delete a version. One that is the default, or that jobs or schedules use, is kept unless --force is given."""
     client, owner = targets.connect_project(target, project)
@@ -96,11 +92,11 @@ def project(
     project: targets.Project = None,
     spider: Annotated[
         str | None,
-        typer.Option("--spider", metavar="NAME", help="Limits of this spider of the project.", show_default=False),
+        option("--spider", metavar="NAME", help="Limits of this spider of the project.", show_default=False),
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--set",
             metavar="NAME=VALUE",
             help=f"Change a setting; may be repeated: max_running, retries, {', '.join(targets.LIMITS)}; of a project "
@@ -162,14 +158,14 @@ def nodes(
     target: targets.Target = None,
     *,
     drain: Annotated[
-        str | None, typer.Option("--drain", metavar="NODE", help="Give this node no more jobs.", show_default=False)
+        str | None, option("--drain", metavar="NODE", help="Give this node no more jobs.", show_default=False)
     ] = None,
     undrain: Annotated[
-        str | None, typer.Option("--undrain", metavar="NODE", help="Give it jobs again.", show_default=False)
+        str | None, option("--undrain", metavar="NODE", help="Give it jobs again.", show_default=False)
     ] = None,
     forget: Annotated[
         str | None,
-        typer.Option("--forget", metavar="NODE", help="Delete a node that is lost or offline.", show_default=False),
+        option("--forget", metavar="NODE", help="Delete a node that is lost or offline.", show_default=False),
     ] = None,
     json: targets.Json = False,
 ) -> None:

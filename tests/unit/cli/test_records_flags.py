@@ -1,24 +1,17 @@
 """--items and --pages belong to the -o before them, however it is written."""
 
-from itertools import pairwise
-
 import pytest
 
-from gossamer.cli.options import bind_records, destinations, load_settings
+from gossamer.cli.app import find
+from gossamer.cli.options import destinations, load_settings
 from gossamer.errors import BadInput
 from gossamer.model.record import Destination
 from gossamer.settings import Settings, load
 
-OUTPUTS = ["-o", "--output"]
-
 
 def read(line):
     """The outputs of a command line, as the command gets them."""
-    bound = bind_records(line.split())
-    typed = [value for flag, value in pairwise(bound) if flag in OUTPUTS]
-    typed += [part[2:] for part in bound if part.startswith("-o") and part != "-o"]
-    typed += [part.partition("=")[2] for part in bound if part.startswith("--output=")]
-    return list(destinations(typed))
+    return list(destinations(find("crawl").read(line.split())["output"]))
 
 
 def test_each_output_gets_its_own_records():
@@ -30,14 +23,16 @@ def test_each_output_gets_its_own_records():
     assert read("-o a.sqlite --items --depth 3 --pages") == [Destination("a.sqlite", "all")]
 
 
-@pytest.mark.parametrize("written", ["-oa.csv", "--output=a.csv", "--output a.csv"])
+@pytest.mark.parametrize("written", ["-oa.csv", "-o=a.csv", "-qoa.csv", "--output=a.csv", "--output a.csv"])
 def test_every_spelling_of_the_option_is_known(written):
     assert read(f"{written} --items") == [Destination("a.csv", "items")]
 
 
 def test_flags_without_an_output_stay_and_are_refused():
-    assert bind_records(["URL", "--items", "-o", "a.csv"]) == ["URL", "--items", "-o", "a.csv"]
-    assert bind_records(["-o", "a", "--", "--items"]) == ["-o", "a", "--", "--items"]
+    before = find("crawl").read(["URL", "--items", "-o", "a.csv"])
+    assert (before["items"], before["output"]) == (True, ["a.csv"])
+    behind = find("crawl").read(["-o", "a", "--", "--items"])
+    assert (behind["items"], behind["output"], behind["urls"]) == (None, ["a"], ["--items"])
     with pytest.raises(BadInput, match="--items belongs to the -o before it"):
         load_settings({"config": None, "items": True, "pages": None})
 

@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-import typer.main
 
-from gossamer.cli.app import load
+from gossamer.cli.app import all_commands
 from gossamer.settings.rows import rows
 from tools.reference.pages import all_pages
 
@@ -28,11 +27,10 @@ def test_no_row_of_a_table_is_torn() -> None:
 
 def test_every_flag_and_setting_is_there_with_a_meaning() -> None:
     page = (REFERENCE / "cli.md").read_text()
-    for name, command in typer.main.get_command(load()).commands.items():  # type: ignore[attr-defined]
-        for param in command.params:
-            if param.param_type_name == "option" and not command.hidden:
-                assert param.help, f"{name} {param.name} says nothing of itself"
-                assert all(f"{flag}" in page for flag in param.opts)
+    for command in all_commands():
+        for one in command.parameters:
+            assert one.help, f"{command.path} {one.name} says nothing of itself"
+            assert all(flag in page for flag in one.flags)
     table = (REFERENCE / "settings.md").read_text()
     for name, variable, _, meaning in rows():
         assert meaning

@@ -5,11 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer.main
-
-from gossamer.cli.app import _convert_quickly, load
-from gossamer.cli.commands.crawl import crawl
-from gossamer.cli.options import bind_records, read_plainly
 
 SLOW = (
     "IPython", "bz2", "csv", "difflib", "email", "fastapi", "fsspec", "gossamer.bus", "gossamer.extract.assets",
@@ -52,31 +47,3 @@ def test_a_crawl_loads_nothing_slow(options: tuple[str, ...], tmp_path: Path) ->
     loaded = modules_after("crawl", *url, *options, folder=tmp_path)
     assert "gossamer.worker.worker" in loaded
     assert not loaded & set(SLOW)
-
-
-READ_PLAINLY = (
-    "http://a.test/",
-    "http://a.test/ http://b.test/ --rate 5/1 --depth=3 -o x.jsonl -o y.csv --items --output z.jsonl",
-    "--seeds - --seeds urls.txt --fresh --append --json -q -v --crawl-id name",
-    "--data-dir data --config other.toml --allow a --allow=b --retries 0 --timeout 2.5 --processes 2",
-    "-o - http://a.test/ --header A:B --header=C:D --attrs {} --ignore-robots --links --rate=",
-    "--resolve *:127.0.0.1 --field a=b --field=c=d@e --quiet",
-)
-LEFT_TO_TYPER = (
-    "--help", "-h", "http://a.test/ --unknown", "-qv http://a.test/", "-ox.jsonl", "--depth", "--depth -1", "--fresh=1",
-    "-- http://a.test/", "-", "--items",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("words", READ_PLAINLY)
-def test_a_plain_crawl_is_read_as_typer_reads_it(words: str) -> None:
-    group = typer.main.get_command(load("crawl"))
-    _convert_quickly(group)
-    arguments = bind_records(words.split())
-    command = group.commands["crawl"]  # type: ignore[attr-defined]
-    assert read_plainly(crawl, arguments) == command.make_context("crawl", list(arguments)).params
-
-
-@pytest.mark.parametrize("words", LEFT_TO_TYPER)
-def test_what_is_not_read_plainly_is_left_to_typer(words: str) -> None:
-    assert read_plainly(crawl, words.split()) is None

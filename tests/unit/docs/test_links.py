@@ -7,12 +7,12 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
 
-from gossamer.cli.app import load
+from gossamer.cli.app import all_commands, command_in
+from gossamer.cli.parser import HelpWanted
+from gossamer.errors import BadInput
 from gossamer.fakeweb.__main__ import main as fake_web
 from gossamer.platform_client.secret_variables import SECRET_VARIABLES
 from gossamer.scrapy.options import PROJECT_SETTINGS
@@ -80,7 +80,7 @@ def command_lines(text: str) -> Iterator[str]:
 
 def words_of(line: str) -> Iterator[list[str]]:
     """The programs of a pipeline with their arguments, variables in front left out; nothing where it is no command."""
-    for part in re.split(r" [|>] |   #|  \(", line):
+    for part in re.split(r" (?:[|<>]|\|\|) |   #|  \(", line):
         try:
             words = shlex.split(part)
         except ValueError:  # a quotation mark that is none: prose, or output
@@ -118,19 +118,19 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 
 @every_page
 def test_every_gossamer_command_is_understood(page: Path) -> None:
-    """The commands exist, and so do their options, with a value where they take one."""
-    group = typer.main.get_command(load())
-    top = group.make_context("gossamer", ["--version"], resilient_parsing=True)
+    """The commands exist, and so do their options. The text may leave out arguments, and a value at its end."""
     for arguments in called(page, "gossamer"):
         if not arguments or arguments[0].startswith("-"):
             continue
-        command = group.get_command(top, arguments[0])  # type: ignore[attr-defined]
-        assert command is not None, f"gossamer {arguments[0]}: no such command"
-        rest = list(arguments[1:])
-        if rest and (part := getattr(command, "commands", {}).get(rest[0])):
-            command, rest = part, rest[1:]
-        context = command.make_context(arguments[0], [], resilient_parsing=True)
-        command.make_parser(context).parse_args(rest)
+        fault = ""
+        try:
+            command, words = command_in(arguments)
+            command.read([word for word in words if word != "[options]"])
+        except HelpWanted:
+            continue
+        except BadInput as error:
+            fault = str(error)
+        assert not fault or re.match(r"Missing |.* requires an argument\.$|([A-Z]+): cannot use '\1'", fault), fault
 
 
 @every_page
@@ -144,17 +144,11 @@ def test_every_option_of_the_fake_web_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ABOUT_OTHER_PROGRAMS], ids=name_of)
 def test_every_option_in_the_text_exists(page: Path) -> None:
     """`--option` alone in the text is an option of some command."""
-    known = flags_of(typer.main.get_command(load())) | fake_web_flags()
+    known = {flag for command in all_commands() for one in command.parameters for flag in one.flags} | fake_web_flags()
     for code in INLINE.findall(FENCE.sub("", page.read_text())):
         if re.match(r"--[a-z]", code):
             flag = re.split(r"[ =,]", code)[0]
             assert flag in known | {"--help"}, f"{code}: no such option"
-
-
-def flags_of(command: Any) -> set[str]:
-    """Of a command and the commands in it."""
-    own = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
-    return own.union(*(flags_of(part) for part in getattr(command, "commands", {}).values()))
 
 
 @every_page

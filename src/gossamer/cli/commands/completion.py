@@ -11,13 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer.main
+from typing import Annotated
 
 from gossamer.cli import terminal
-from gossamer.cli.app import COMMANDS, load
-from gossamer.cli.options import argument
+from gossamer.cli.app import COMMANDS, find
+from gossamer.cli.parser import CommandGroup, ProgramCommand, argument
 from gossamer.errors import BadInput
 from gossamer.model import DATA_DIR
 
@@ -80,26 +78,24 @@ class CompletedCommand:
 @cache
 def commands() -> list[CompletedCommand]:
     """Return all commands and groups of commands."""
-    group: Any = typer.main.get_command(load())
     found = []
-    for name, command in group.commands.items():
-        inner = getattr(command, "commands", {})
-        lines = {key: _line(one.get_short_help_str(200)) for key, one in inner.items()}
+    for name in COMMANDS:
+        command = find(name)
+        lines = {key: _line(one.paragraphs[0]) for key, one in command.commands.items()}
         found.append(CompletedCommand(name, _line(COMMANDS[name][1]), *_parameters(command), lines))
-        found += [CompletedCommand(f"{name} {key}", lines[key], *_parameters(one)) for key, one in inner.items()]
+        found += [CompletedCommand(one.name, lines[key], *_parameters(one)) for key, one in command.commands.items()]
     return found
 
 
-def _parameters(command: Any) -> tuple[list[CompletedOption], list[CompletedOption]]:
+def _parameters(command: ProgramCommand | CommandGroup) -> tuple[list[CompletedOption], list[CompletedOption]]:
     """Return the options and the arguments of a command."""
     options, arguments = [CompletedOption(("--help",), "Show the help and exit.", "flag")], []
-    for one in command.params:
-        if one.param_type_name == "option" and not one.hidden and one.name != "help":
-            kind, words = ("flag", ()) if one.is_flag or one.count else _kind(one.name, one.metavar or "")
-            flags = (*one.opts, *one.secondary_opts)
-            options.append(CompletedOption(flags, _line(one.help or ""), kind, words))
-        elif one.param_type_name == "argument":
-            arguments.append(CompletedOption((), "", *_kind(one.name, (one.metavar or "").strip("[]."))))
+    for one in command.parameters:
+        kind, words = ("flag", ()) if one.is_flag else _kind(one.name, one.metavar.strip("[]."))
+        if one.is_argument:
+            arguments.append(CompletedOption((), "", kind, words))
+        else:
+            options.append(CompletedOption(one.flags, _line(one.help), kind, words))
     return options, arguments
 
 

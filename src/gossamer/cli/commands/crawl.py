@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gossamer.cli import options, terminal
+from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.summary import Display, Summary
 from gossamer.cli.terminal import Interruption
@@ -39,18 +40,18 @@ from gossamer.wiring.plan import Plan
 
 _Fresh = Annotated[
     bool,
-    options.option(
+    option(
         "--fresh",
         help="Crawl a finished crawl again from the start, and empty its outputs and its folder of assets before.",
-        rich_help_panel=options.WHERE,
+        panel=options.WHERE,
     ),
 ]
 _Append = Annotated[
     bool,
-    options.option(
+    option(
         "--append",
         help="Keep what the outputs hold, also the records of another crawl, or with --fresh of this one.",
-        rich_help_panel=options.OUTPUT,
+        panel=options.OUTPUT,
     ),
 ]
 
@@ -58,25 +59,25 @@ _Append = Annotated[
 @options.takes(*options.CRAWL_OPTIONS)
 def crawl(
     urls: Annotated[
-        list[str] | None, options.argument(metavar="URL...", help="URLs to start from.", show_default=False)
+        list[str] | None, argument(metavar="URL...", help="URLs to start from.", show_default=False)
     ] = None,
     seeds: Annotated[
         list[str] | None,
-        options.option(
+        option(
             "--seeds",
             metavar="FILE|URL|-",
             help="Further URLs to start from, one per line. -: standard input.",
-            rich_help_panel=options.WHAT,
+            panel=options.WHAT,
         ),
     ] = None,
     *,
     crawl_id: Annotated[
         str | None,
-        options.option(
+        option(
             "--crawl-id",
             metavar="ID",
             help="Name of the crawl. Unset: a name made from the URLs and options, so that the same command resumes.",
-            rich_help_panel=options.WHERE,
+            panel=options.WHERE,
             show_default=False,
         ),
     ] = None,
@@ -114,8 +115,8 @@ _DEMO_RECORDS = 3
 
 
 def demo(
-    pages: Annotated[int, options.option("--pages", metavar="N", help="Number of pages of the small web.")] = 500,
-    output: Annotated[Path, options.option("-o", "--output", metavar="PATH", help="Where to write the pages.")] = Path(
+    pages: Annotated[int, option("--pages", metavar="N", help="Number of pages of the small web.")] = 500,
+    output: Annotated[Path, option("-o", "--output", metavar="PATH", help="Where to write the pages.")] = Path(
         "demo/pages.jsonl"
     ),
     json: options.Json = False,

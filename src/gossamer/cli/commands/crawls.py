@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import options, terminal
+from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.crawling.work import kept_pages
@@ -240,15 +240,11 @@ named next, and of those that work for none. Must be the names that are given to
 
 T = TypeVar("T")
 
-app = typer.Typer(
-    help="List, show and delete the crawls of a folder or of a shared frontier.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = CommandGroup(help="List, show and delete the crawls of a folder or of a shared frontier.")
 
 CrawlName = Annotated[
     str,
-    typer.Argument(metavar="CRAWL", help="Name of the crawl, as the list shows it, or a unique beginning of it."),
+    argument(metavar="CRAWL", help="Name of the crawl, as the list shows it, or a unique beginning of it."),
 ]
 
 
@@ -315,11 +311,11 @@ def list_crawls(*, json: options.Json = False, **given: Any) -> None:
     found += [_listed(settings, name, None, lock_holder) for name in named if name not in listed]
     if json:
         terminal.print_result(msgspec.json.encode({"crawls": [one.as_json() for one in found], "more": more}).decode())
-        raise typer.Exit(0)
+        raise SystemExit(0)
     _print_table(found)
     if more:
         print(f"There are more than {_MAX_CRAWLS:,}.")
-    raise typer.Exit(0)
+    raise SystemExit(0)
 
 
 def _print_table(crawls: Sequence[_ListedCrawl]) -> None:
@@ -362,7 +358,7 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
     crawl = run_loop(_with_frontier(settings, partial(_find_named, settings, name, _lock_holder(settings))))
     if json:
         terminal.print_result(msgspec.json.encode(crawl.as_json()).decode())
-        raise typer.Exit(0)
+        raise SystemExit(0)
     lines = [f"{crawl.name}: {crawl.state}{f', run {crawl.info.run}' if crawl.info else ''}"]
     if crawl.info:
         total = crawl.info.total()
@@ -382,7 +378,7 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
     elif crawl.is_interrupted:
         lines.append("  The same command or program resumes it.")
     terminal.print_result("\n".join(lines))
-    raise typer.Exit(0)
+    raise SystemExit(0)
 
 
 @app.command("delete")
@@ -390,9 +386,9 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
 def delete_crawl(
     name: CrawlName,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", help="Do not ask.")] = False,
     stop: Annotated[
-        bool, typer.Option("--stop", help="Stop the crawl first if it is not finished. What waits is dropped.")
+        bool, option("--stop", help="Stop the crawl first if it is not finished. What waits is dropped.")
     ] = False,
     **given: Any,
 ) -> None:
@@ -406,7 +402,7 @@ def delete_crawl(
     settings = options.load_settings(given)
     delete = partial(_delete, settings, name, _lock_holder(settings), yes=yes, stop=stop)
     terminal.print_result(run_loop(_with_frontier(settings, delete)))
-    raise typer.Exit(0)
+    raise SystemExit(0)
 
 
 async def _delete(

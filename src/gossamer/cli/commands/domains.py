@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import options
+from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.running import ask
 from gossamer.control import domains as control
 from gossamer.control.domains import parse_domain, parse_policy, policy_fields
@@ -21,36 +21,34 @@ from gossamer.errors import BadInput
 from gossamer.model.crawl import BUILT_IN_POLICY, DomainPolicy, WhenBlacklisted
 from gossamer.wiring.service import ServiceContext
 
-app = typer.Typer(
+app = CommandGroup(
     help="Show and change how fast each domain is fetched, and which domains are blocked. A change "
-    "takes effect within a second.",
-    no_args_is_help=True,
-    add_completion=False,
+    "takes effect within a second."
 )
 
-Domain = Annotated[str, typer.Argument(metavar="DOMAIN", help="A registered domain, like example.com.")]
-OptionalDomain = Annotated[str | None, typer.Argument(metavar="DOMAIN", help="A registered domain, like example.com.")]
-Default = Annotated[bool, typer.Option("--default", help="Change the policy of all domains without one.")]
-Hits = Annotated[int | None, typer.Option("--hits", metavar="N", help="Most requests in a window of time.")]
-Window = Annotated[float | None, typer.Option("--window", metavar="SECONDS", help="Length of that window.")]
-Scale = Annotated[float | None, typer.Option("--scale", metavar="X", help="Factor from 0 to 1 for --hits. 0: pause.")]
+Domain = Annotated[str, argument(metavar="DOMAIN", help="A registered domain, like example.com.")]
+OptionalDomain = Annotated[str | None, argument(metavar="DOMAIN", help="A registered domain, like example.com.")]
+Default = Annotated[bool, option("--default", help="Change the policy of all domains without one.")]
+Hits = Annotated[int | None, option("--hits", metavar="N", help="Most requests in a window of time.")]
+Window = Annotated[float | None, option("--window", metavar="SECONDS", help="Length of that window.")]
+Scale = Annotated[float | None, option("--scale", metavar="X", help="Factor from 0 to 1 for --hits. 0: pause.")]
 Moderated = Annotated[
     bool | None,
-    typer.Option("--moderated/--bursts", help="Space requests evenly, or send them as fast as the window allows."),
+    option("--moderated/--bursts", help="Space requests evenly, or send them as fast as the window allows."),
 ]
 Scope = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--scope",
         metavar="domain|type|ip|type+ip",
         help="Requests that share the limit. domain: all; type: those of one spider; ip: those from one public "
         "address; type+ip: those of one spider from one address.",
     ),
 ]
-Concurrency = Annotated[int | None, typer.Option("--concurrency", metavar="N", help="Most requests in flight.")]
+Concurrency = Annotated[int | None, option("--concurrency", metavar="N", help="Most requests in flight.")]
 WhenBlacklistedOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--when-blacklisted",
         metavar="held|dropped",
         help="What happens to the domain's requests while it is blacklisted: they wait, or they are dropped.",
@@ -140,7 +138,7 @@ def remove(domain: Domain, **given: Any) -> None:
 @options.takes("frontier", "data_dir")
 def blacklist(
     domain: Domain,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the domain off the blacklist.")] = False,
+    remove: Annotated[bool, option("--remove", help="Take the domain off the blacklist.")] = False,
     **given: Any,
 ) -> None:
     """Stop fetching a domain; its requests wait, or are dropped if its policy or the default says so.
@@ -162,7 +160,7 @@ def blacklist(
 @app.command("load")
 @options.takes("frontier", "data_dir")
 def load_file(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with blacklist, default and domains.")],
+    path: Annotated[Path, argument(metavar="FILE", help="YAML file with blacklist, default and domains.")],
     **given: Any,
 ) -> None:
     """Replace all policies by those of a file.

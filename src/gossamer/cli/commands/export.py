@@ -16,9 +16,8 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from gossamer.cli import options, terminal
+from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput, OutputClosed
@@ -41,28 +40,26 @@ _ABANDONED = "nothing was written"
 
 def export(
     source: Annotated[
-        str, typer.Argument(metavar="FROM", help="Output of a crawl: a file, an fsspec URL, or - for standard input.")
+        str, argument(metavar="FROM", help="Output of a crawl: a file, an fsspec URL, or - for standard input.")
     ],
     target: Annotated[
         str,
-        typer.Argument(
+        argument(
             metavar="TO",
             help="File or fsspec URL to write; the ending selects the format. Or a database (postgresql://…). "
             "-: standard output.",
         ),
     ],
     *,
-    items: Annotated[bool, typer.Option("--items", help="Write only the items.")] = False,
-    pages: Annotated[bool, typer.Option("--pages", help="Write only the pages.")] = False,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Replace TO if it exists.")] = False,
+    items: Annotated[bool, option("--items", help="Write only the items.")] = False,
+    pages: Annotated[bool, option("--pages", help="Write only the pages.")] = False,
+    force: Annotated[bool, option("--force", "-f", help="Replace TO if it exists.")] = False,
     csv_guard: Annotated[
         bool,
-        typer.Option(
-            "--csv-guard", help="Write a single quote before each cell that a spreadsheet would run as a formula."
-        ),
+        option("--csv-guard", help="Write a single quote before each cell that a spreadsheet would run as a formula."),
     ] = False,
     output_format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="Format of standard output, such as csv.")
+        str, option("--format", metavar="FORMAT", help="Format of standard output, such as csv.")
     ] = "jsonl",
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -152,7 +149,7 @@ def _convert(source: str, target: str, choices: ExportOptions, force: bool, outp
         try:
             return export_to(opened, target, ending, choices, Path(folder), replace=force)
         except OutputClosed:  # the reader has enough, as `head` does
-            raise typer.Exit(0) from None
+            raise SystemExit(0) from None
 
 
 def _ending(target: str, output_format: str) -> str:
@@ -196,17 +193,13 @@ DEFAULT_PAGE = Path("report.html")
 
 def report(
     records: Annotated[
-        list[Path], typer.Argument(metavar="RECORDS...", help="Outputs of a crawl that have pages.", show_default=False)
+        list[Path], argument(metavar="RECORDS...", help="Outputs of a crawl that have pages.", show_default=False)
     ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="PATH", help="Where to write the page.")
-    ] = DEFAULT_PAGE,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Replace the page and the CSV files that exist.")
-    ] = False,
+    output: Annotated[Path, option("-o", "--output", metavar="PATH", help="Where to write the page.")] = DEFAULT_PAGE,
+    force: Annotated[bool, option("--force", "-f", help="Replace the page and the CSV files that exist.")] = False,
     csv: Annotated[
         Path | None,
-        typer.Option("--csv", metavar="DIR", help="Folder for the tables as CSV files. Unset: none are written."),
+        option("--csv", metavar="DIR", help="Folder for the tables as CSV files. Unset: none are written."),
     ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,

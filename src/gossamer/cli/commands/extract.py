@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from gossamer.cli import options, terminal
+from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
 from gossamer.crawling.single import fetch_page, read_page
 from gossamer.errors import BadInput
@@ -37,10 +37,10 @@ _FILES = (".html", ".htm", ".xhtml")
     "extract", "field", "each", "allow_domain", *options.REQUEST_OPTIONS,
 )  # fmt: skip
 def extract(
-    page: Annotated[str, typer.Argument(metavar="URL|FILE", help="The page: a URL, or a file of HTML.")],
+    page: Annotated[str, argument(metavar="URL|FILE", help="The page: a URL, or a file of HTML.")],
     *,
     url: Annotated[
-        str, typer.Option("--url", metavar="URL", help="URL of the page in FILE, for its links and the rules' urls.")
+        str, option("--url", metavar="URL", help="URL of the page in FILE, for its links and the rules' urls.")
     ] = "",
     json: options.Json = False,
     **given: Any,
@@ -63,7 +63,7 @@ def extract(
     terminal.print_result(
         msgspec.json.encode(found).decode() if json else "\n".join(_report(found)),
     )
-    raise typer.Exit(0 if any(rule["items"] for rule in found["rules"]) else 1)
+    raise SystemExit(0 if any(rule["items"] for rule in found["rules"]) else 1)
 
 
 def _read(settings: Settings, page: str, url: str) -> tuple[Page | None, str, str]:

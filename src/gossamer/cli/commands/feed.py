@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-import typer
 from rich.console import Console
 
 from gossamer.bus.base import Consumer
 from gossamer.cli import options, terminal
+from gossamer.cli.parser import argument, option
 from gossamer.cli.running import ask
 from gossamer.control import stats
 from gossamer.control.admission import AdmittedRequest
@@ -62,7 +62,7 @@ class _Checked(NamedTuple):
 def feed(
     request: Annotated[
         str,
-        typer.Argument(metavar="JSON|FILE|-", help="One request, or a file with one JSON object per line. -: stdin."),
+        argument(metavar="JSON|FILE|-", help="One request, or a file with one JSON object per line. -: stdin."),
     ],
     *,
     json: options.Json = False,
@@ -89,7 +89,7 @@ def feed(
         if len(faults) > _FAULTS_SHOWN:
             print(f"gossamer: and {len(faults) - _FAULTS_SHOWN:,} more that were not sent", file=sys.stderr)
         print(f"Fed {counted(sent, 'request')}." if sent or not faults else "Nothing was fed.")
-    raise typer.Exit(2 if faults else 0)
+    raise SystemExit(2 if faults else 0)
 
 
 def _lines(request: str) -> Iterator[tuple[str, bytes]]:
@@ -198,31 +198,25 @@ must exceed the time in which a remote bus delivers the first message."""
 @options.takes("bus", "prefix", "frontier", "data_dir")
 def dump(
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="For example demo.crawled_firehose; --list shows all.")
+        str | None, argument(metavar="TOPIC", help="For example demo.crawled_firehose; --list shows all.")
     ] = None,
     list_topics: Annotated[
-        bool, typer.Option("--list", help="List the topics, with the number of messages in each.")
+        bool, option("--list", help="List the topics, with the number of messages in each.")
     ] = False,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", "-b", help="Start at the oldest message. Unset: only new messages.")
+        bool, option("--from-beginning", "-b", help="Start at the oldest message. Unset: only new messages.")
     ] = False,
-    limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="End after this many messages.")
-    ] = None,
+    limit: Annotated[int | None, option("--limit", metavar="N", min=1, help="End after this many messages.")] = None,
     consumer: Annotated[
         str | None,
-        typer.Option(
-            "--consumer", "-c", metavar="GROUP", help="Read as a member of this consumer group, where it left off."
-        ),
+        option("--consumer", "-c", metavar="GROUP", help="Read as a member of this consumer group, where it left off."),
     ] = None,
-    no_body: Annotated[bool, typer.Option("--no-body", help="Omit the bodies of pages.")] = False,
-    just_body: Annotated[bool, typer.Option("--just-body", help="Print only the bodies of pages.")] = False,
-    decode_base64: Annotated[
-        bool, typer.Option("--decode-base64", "-d", help="Print bodies in base64 as text.")
-    ] = False,
-    pretty: Annotated[bool, typer.Option("--pretty", "-p", help="Indent each message over several lines.")] = False,
+    no_body: Annotated[bool, option("--no-body", help="Omit the bodies of pages.")] = False,
+    just_body: Annotated[bool, option("--just-body", help="Print only the bodies of pages.")] = False,
+    decode_base64: Annotated[bool, option("--decode-base64", "-d", help="Print bodies in base64 as text.")] = False,
+    pretty: Annotated[bool, option("--pretty", "-p", help="Indent each message over several lines.")] = False,
     *,
-    json: Annotated[bool, typer.Option("--json", help="With --list: print one JSON object.")] = False,
+    json: Annotated[bool, option("--json", help="With --list: print one JSON object.")] = False,
     **given: Any,
 ) -> None:
     """Print the messages of a topic, one JSON object per line, until Ctrl-C or --limit.
@@ -234,7 +228,7 @@ def dump(
     settings = options.load_settings(given)
     if list_topics:
         _print_topics(settings, as_json=json)
-        raise typer.Exit(0)
+        raise SystemExit(0)
     if topic is None:
         raise BadInput("no topic is given. gossamer dump --list shows the topics.")
     if no_body and just_body:
@@ -251,10 +245,10 @@ def dump(
     try:
         ask(settings, reading.run)
     except Interrupted:
-        raise typer.Exit(terminal.INTERRUPTED_EXIT_CODE) from None
+        raise SystemExit(terminal.INTERRUPTED_EXIT_CODE) from None
     sizes = f", {reading.size / 1024 / reading.count:,.1f} KiB each on average" if reading.count else ""
     print(f"{counted(reading.count, 'message')}{sizes}", file=sys.stderr)
-    raise typer.Exit(0)
+    raise SystemExit(0)
 
 
 def _print_topics(settings: Settings, *, as_json: bool) -> None:

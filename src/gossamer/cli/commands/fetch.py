@@ -9,9 +9,8 @@ import json as json_module
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
-
 from gossamer.cli import options, terminal
+from gossamer.cli.parser import argument
 from gossamer.cli.running import run as run_loop
 from gossamer.crawling.single import FetchedPage, Hop, fetch_page
 from gossamer.errors import FetchError
@@ -31,7 +30,7 @@ _LINKS_SHOWN = 25
     "scope", "allow_domain", "allow", "deny", "deny_extension", "follow_nofollow", *options.REQUEST_OPTIONS,
 )  # fmt: skip
 def fetch(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The page to fetch.", show_default=False)],
+    url: Annotated[str, argument(metavar="URL", help="The page to fetch.", show_default=False)],
     *,
     json: options.Json = False,
     **given: Any,
@@ -48,7 +47,7 @@ def fetch(
     settings = options.load_settings(given)
     found = _found(settings, run_loop(fetch_page(settings, url)))
     terminal.print_result(json_module.dumps(found) if json else "\n".join(_report(found)))
-    raise typer.Exit(0 if found["success"] else 1)
+    raise SystemExit(0 if found["success"] else 1)
 
 
 def _found(settings: Settings, trace: FetchedPage) -> dict[str, Any]:

@@ -8,11 +8,11 @@ import secrets
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import options
+from gossamer.cli.parser import argument, option
 from gossamer.cli.running import ask
 from gossamer.control import stats as statistics
 from gossamer.errors import BadInput
@@ -33,14 +33,14 @@ _MAX_LISTED = 5
 @options.takes("frontier", "data_dir")
 def info(
     appid: Annotated[
-        str | None, typer.Argument(metavar="[APPID]", help="Application of the crawls. Unset: list all crawls.")
+        str | None, argument(metavar="[APPID]", help="Application of the crawls. Unset: list all crawls.")
     ] = None,
     crawlid: Annotated[
-        str | None, typer.Argument(metavar="[CRAWLID]", help="One crawl. Unset: all crawls of the application.")
+        str | None, argument(metavar="[CRAWLID]", help="One crawl. Unset: all crawls of the application.")
     ] = None,
     spider: options.OneSpider = None,
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print the answer as it is sent over the bus.")] = False,
+    json: Annotated[bool, option("--json", help="Print the answer as it is sent over the bus.")] = False,
     **given: Any,
 ) -> None:
     """List the crawls of a running service, or show the state and the queue of an application or a crawl.
@@ -57,7 +57,7 @@ def info(
 
     if appid is None:
         _show_all(ask(settings, _all_crawls), as_json=json)
-        raise typer.Exit(0)
+        raise SystemExit(0)
 
     async def question(cluster: ServiceContext) -> tuple[dict[str, Any], CrawlInfo | None]:
         """Return the service's answer to a request for information, and the crawl itself if one is named."""
@@ -80,7 +80,7 @@ def info(
         _show_crawl(answer, crawl)
     else:
         _show_app(answer)
-    raise typer.Exit(0 if crawl or not crawlid else 2)
+    raise SystemExit(0 if crawl or not crawlid else 2)
 
 
 async def _all_crawls(cluster: ServiceContext) -> tuple[list[CrawlInfo], bool]:
@@ -167,7 +167,7 @@ def _show_app(answer: dict[str, Any]) -> None:
 @options.takes("frontier", "data_dir")
 def stop(
     appid: options.AppId,
-    crawlid: Annotated[str, typer.Argument(metavar="CRAWLID", help="Crawl to stop.")],
+    crawlid: Annotated[str, argument(metavar="CRAWLID", help="Crawl to stop.")],
     spider: options.OneSpider = None,
     *,
     json: options.Json = False,
@@ -201,7 +201,7 @@ def stop(
         part = f" for the spider {spider}" if spider else ""
         print(f"Stopped {appid}/{crawlid}{part}; {counted(dropped, 'waiting request')} dropped.")
         print(f"It accepts no more requests{part}. To crawl again, use another crawlid.")
-    raise typer.Exit(0)
+    raise SystemExit(0)
 
 
 _HEADINGS = ("15 min", "1 h", "6 h", "12 h", "1 day", "1 week")
@@ -221,10 +221,10 @@ _KINDS = {_PLAIN_KINDS.get(kind, kind): kind for kind in statistics.KINDS}
 def stats(
     kind: Annotated[
         str,
-        typer.Argument(metavar=f"[{'|'.join(_KINDS)}]", help="Statistics to show.", show_default=False),
+        argument(metavar=f"[{'|'.join(_KINDS)}]", help="Statistics to show.", show_default=False),
     ] = "all",
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print the answer as it is sent over the bus.")] = False,
+    json: Annotated[bool, option("--json", help="Print the answer as it is sent over the bus.")] = False,
     **given: Any,
 ) -> None:
     """Show counts of requests, responses, running processes and queued requests.
@@ -246,7 +246,7 @@ def stats(
         console = Console(highlight=False)
         for title, rows in _tables({_PLAIN_KINDS.get(name, name): part for name, part in body.items()}, ""):
             console.print(_table(title, rows))
-    raise typer.Exit(0)
+    raise SystemExit(0)
 
 
 def _tables(part: dict[str, Any], title: str) -> list[tuple[str, dict[str, Any]]]:

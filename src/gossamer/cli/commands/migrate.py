@@ -9,10 +9,10 @@ import sys
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.console import Console
 
 from gossamer.cli import options, terminal
+from gossamer.cli.parser import CommandGroup, option
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.control.scrapy_redis import ImportResult, ScrapyRedisImport, SpiderLeftovers, crawl_of, find_leftovers
@@ -25,41 +25,36 @@ from gossamer.valkey.shards import Shards
 from gossamer.wiring.frontier import connect
 
 _HELP = "Import the queue of another crawler: scrapy-redis."
-app = typer.Typer(help=_HELP, no_args_is_help=True)
+app = CommandGroup(help=_HELP)
 
 
 _QUEUE_KEY = "%(spider)s:requests"
 """scrapy-redis's default for the key of the queue: fixed."""
 
 
-@app.callback(help=_HELP)
-def _group() -> None:
-    """Make Typer treat the one command as a member of a group."""
-
-
 @app.command("scrapy-redis")
 @options.takes("frontier")
 def scrapy_redis(
-    spider: Annotated[str, typer.Option("--spider", metavar="NAME", help="The spider that left the requests.")],
+    spider: Annotated[str, option("--spider", metavar="NAME", help="The spider that left the requests.")],
     redis: Annotated[
-        str, typer.Option("--redis", metavar="ADDRESS", help="The server that scrapy-redis used (REDIS_URL).")
+        str, option("--redis", metavar="ADDRESS", help="The server that scrapy-redis used (REDIS_URL).")
     ] = "redis://localhost:6379",
     *,
     bot: Annotated[
-        str, typer.Option("--bot", metavar="NAME", help="The project's BOT_NAME, or its GOSSAMER_APPID.")
+        str, option("--bot", metavar="NAME", help="The project's BOT_NAME, or its GOSSAMER_APPID.")
     ] = "scrapybot",
     crawl: Annotated[
-        str, typer.Option("--crawl", metavar="ID", help="Its GOSSAMER_CRAWL_ID. Default: the spider's name.")
+        str, option("--crawl", metavar="ID", help="Its GOSSAMER_CRAWL_ID. Default: the spider's name.")
     ] = "",
-    lifo: Annotated[bool, typer.Option("--lifo", help="Its SCHEDULER_QUEUE_CLASS is LifoQueue.")] = False,
-    queue_key: Annotated[str, typer.Option("--queue-key", metavar="KEY", help="Its SCHEDULER_QUEUE_KEY.")] = _QUEUE_KEY,
+    lifo: Annotated[bool, option("--lifo", help="Its SCHEDULER_QUEUE_CLASS is LifoQueue.")] = False,
+    queue_key: Annotated[str, option("--queue-key", metavar="KEY", help="Its SCHEDULER_QUEUE_KEY.")] = _QUEUE_KEY,
     dupefilter_key: Annotated[
-        str, typer.Option("--dupefilter-key", metavar="KEY", help="Its SCHEDULER_DUPEFILTER_KEY.")
+        str, option("--dupefilter-key", metavar="KEY", help="Its SCHEDULER_DUPEFILTER_KEY.")
     ] = "%(spider)s:dupefilter",
     start_urls_key: Annotated[
-        str, typer.Option("--start-urls-key", metavar="KEY", help="Its REDIS_START_URLS_KEY.")
+        str, option("--start-urls-key", metavar="KEY", help="Its REDIS_START_URLS_KEY.")
     ] = "%(name)s:start_urls",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read everything, but change nothing.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Read everything, but change nothing.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     **given: Any,
@@ -88,7 +83,7 @@ def scrapy_redis(
         print(msgspec.json.encode(report).decode())
     elif not quiet:
         _print_report(left, done, spider=spider, dry=dry_run)
-    raise typer.Exit(2 if done.dead else 0)
+    raise SystemExit(2 if done.dead else 0)
 
 
 async def _import(

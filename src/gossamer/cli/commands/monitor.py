@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import options, targets, terminal
+from gossamer.cli.parser import argument, option
 from gossamer.cli.running import ask
 from gossamer.control.stats import CRAWLER
 from gossamer.errors import BusError, FrontierError, Interrupted
@@ -77,7 +77,7 @@ class ClusterSnapshot:
 def monitor(
     target: Annotated[
         list[str] | None,
-        typer.Argument(
+        argument(
             metavar="[TARGET]...",
             help="Servers with Scrapyd's interface whose jobs are shown: targets of scrapy.cfg, or addresses. Unset: "
             "the crawl service.",
@@ -86,8 +86,8 @@ def monitor(
     ] = None,
     project: targets.Project = None,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Show one picture and end.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print it once, as JSON.")] = False,
+    once: Annotated[bool, option("--once", help="Show one picture and end.")] = False,
+    json: Annotated[bool, option("--json", help="Print it once, as JSON.")] = False,
     **given: Any,
 ) -> None:
     """Show a running crawl service until Ctrl-C; with targets, a Scrapy project's jobs on servers.

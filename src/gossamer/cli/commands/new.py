@@ -6,13 +6,12 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from gossamer.cli import terminal
+from gossamer.cli.parser import CommandGroup, argument
 from gossamer.errors import BadInput
 
 _NEW_HELP = "Write a spider to start from into a new file."
-new = typer.Typer(help=_NEW_HELP, no_args_is_help=True)
+new = CommandGroup(help=_NEW_HELP)
 
 _SPIDER = '''"""The spider {name}: reads fields from the pages of a site, and follows their links.
 
@@ -42,15 +41,10 @@ class {class_name}(Spider):
 '''
 
 
-@new.callback(help=_NEW_HELP)
-def _group() -> None:
-    """Make Typer treat the one command as a member of a group."""
-
-
 @new.command("spider")
 def spider(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the spider, or of its file: shop, or spiders/shop.py.")
+        str, argument(metavar="NAME", help="Name of the spider, or of its file: shop, or spiders/shop.py.")
     ],
 ) -> None:
     """Write a small spider that runs at once, to NAME.py.

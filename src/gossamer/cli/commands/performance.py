@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import msgspec
-import typer
 
 from gossamer.cli import options, terminal
+from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.performance_report import (
     WIDEST,
     advice_lines,
@@ -59,7 +59,7 @@ _SHOWN = 30
 
 Which = Annotated[
     list[str] | None,
-    typer.Argument(
+    argument(
         metavar="NAME|PID|FILE",
         help="Processes to show, each by its spider or crawl, its process id, or the file that it records. Unset: all "
         "that run in the data directory.",
@@ -72,11 +72,11 @@ Which = Annotated[
 def top(
     which: Which = None,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Show the table once and end.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the latest figures once, as JSON.")] = False,
+    once: Annotated[bool, option("--once", help="Show the table once and end.")] = False,
+    json: Annotated[bool, option("--json", help="Print the latest figures once, as JSON.")] = False,
     metrics: Annotated[
         str,
-        typer.Option(
+        option(
             "--metrics",
             metavar="ADDRESS:PORT",
             help="Also serve the figures to Prometheus at http://ADDRESS:PORT/metrics, until Ctrl-C.",
@@ -175,7 +175,7 @@ _LEAST_INTERVAL = 0.1
 def diagnose(
     which: Annotated[
         str | None,
-        typer.Argument(
+        argument(
             metavar="NAME|PID|FILE",
             help="A process, running or ended: by its spider or crawl, its process id, or the file of its recording or "
             "log. Unset: the one that measured last.",
@@ -185,11 +185,11 @@ def diagnose(
     *,
     pages: Annotated[
         int | None,
-        typer.Option("--pages", metavar="N", help="Also predict the time that so many pages take."),
+        option("--pages", metavar="N", help="Also predict the time that so many pages take."),
     ] = None,
     interval: Annotated[
         float,
-        typer.Option(
+        option(
             "--interval",
             metavar="SECONDS",
             help="For a log: time between its lines, GOSSAMER_PERFORMANCE_LOG of the crawl. Default: 5.",
@@ -343,16 +343,7 @@ def _comparison(folder: Path, now: MeasuredRun) -> Comparison | None:
 
 # --- bench ------------------------------------------------------------------------------------------------------------
 
-bench = typer.Typer(
-    help="Measure a spider that is as slow as you ask for, against a server of its own.",
-    no_args_is_help=True,
-    add_completion=False,
-)
-
-
-@bench.callback()
-def _bench() -> None:
-    """Keep `spider` a command of its own."""
+bench = CommandGroup(help="Measure a spider that is as slow as you ask for, against a server of its own.")
 
 
 def _with_knobs(command: Callable[..., None]) -> Callable[..., None]:
@@ -364,13 +355,13 @@ def _with_knobs(command: Callable[..., None]) -> Callable[..., None]:
             continue
         kind, meta = get_args(field.type)
         shown = f"{field.default:{'g' if kind is float else ','}}"
-        option = typer.Option(
+        described = option(
             f"--{field.name.replace('_', '-')}", help=f"{meta.description}. Default: {shown}.", show_default=False,
-            metavar=meta.extra["metavar"], rich_help_panel=meta.extra["panel"],
+            metavar=meta.extra["metavar"], panel=meta.extra["panel"],
         )  # fmt: skip
         knobs.append(
             inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[kind, option]
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[kind, described]
             )
         )
     signature = inspect.signature(command)
@@ -382,30 +373,30 @@ def _with_knobs(command: Callable[..., None]) -> Callable[..., None]:
 
 _Kind = Annotated[
     str,
-    typer.Option(
+    option(
         "--pipeline",
         metavar="KIND",
         help=f"Work for each item. {'; '.join(f'{kind}: {work}' for kind, work in PIPELINES.items())}. Default: none.",
         show_default=False,
-        rich_help_panel=PIPELINE,
+        panel=PIPELINE,
     ),
 ]
 _Direct = Annotated[
     bool,
-    typer.Option(
+    option(
         "--direct",
         help="Send the requests of --api-calls without Scrapy's downloader: they do not count in --concurrency.",
-        rich_help_panel=PIPELINE,
+        panel=PIPELINE,
     ),
 ]
 _DataDir = Annotated[
     Path,
-    typer.Option(
+    option(
         "--data-dir",
         metavar="DIR",
         help=f"Folder for the recordings, which gossamer top and diagnose read. Default: {DATA_DIR}.",
         show_default=False,
-        rich_help_panel=RESULTS,
+        panel=RESULTS,
     ),
 ]
 
@@ -439,7 +430,7 @@ def bench_spider(
     chosen = BenchmarkOptions(**values)
     code = _BenchmarkRun(chosen).finish()
     if code:
-        raise typer.Exit(code)
+        raise SystemExit(code)
     recorded = _chosen(data_dir / FOLDER, "bench", chosen.log_seconds).run[: chosen.processes]
     findings = [(one, found) for one in recorded if (found := find_limit(one)) is not None]
     if findings:

@@ -17,11 +17,11 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-import typer
 from markupsafe import escape
 
 from gossamer import __version__
 from gossamer.cli import options, terminal
+from gossamer.cli.parser import argument, option
 from gossamer.crawling.background import BackgroundTask
 from gossamer.crawling.single import fetch_page, read_page
 from gossamer.errors import BadInput, GossamerError
@@ -38,14 +38,14 @@ _HEAD = re.compile(r"<head[^>]*>", re.IGNORECASE)
 def shell(
     target: Annotated[
         str | None,
-        typer.Argument(
+        argument(
             metavar="URL|FILE", help="Page to fetch, or HTML file to read. Unset: none; call fetch.", show_default=False
         ),
     ] = None,
     *,
     command: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--command",
             "-c",
             metavar="CODE",
@@ -55,9 +55,7 @@ def shell(
     ] = None,
     base_url: Annotated[
         str,
-        typer.Option(
-            "--base-url", metavar="URL", help="URL of the page in FILE, against which its links are resolved."
-        ),
+        option("--base-url", metavar="URL", help="URL of the page in FILE, against which its links are resolved."),
     ] = "",
     **given: Any,
 ) -> None:
@@ -83,10 +81,10 @@ def shell(
             raise
         except GossamerError as error:
             terminal.say(str(error))
-            raise typer.Exit(1) from None
+            raise SystemExit(1) from None
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C stops what runs at the prompt, not the prompt
     if command is not None:
-        raise typer.Exit(prompt.run(command))
+        raise SystemExit(prompt.run(command))
     prompt.interact()
 
 

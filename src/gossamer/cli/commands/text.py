@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from gossamer.cli import options, terminal
+from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput, SinkError
@@ -57,12 +56,10 @@ _PROGRESS_SECONDS = 0.5
 def text(
     records: Annotated[
         list[Path],
-        typer.Argument(metavar="RECORDS...", help="Outputs of crawls, such as pages.jsonl or pages.warc.gz."),
+        argument(metavar="RECORDS...", help="Outputs of crawls, such as pages.jsonl or pages.warc.gz."),
     ],
     *,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Replace outputs that exist.", rich_help_panel=options.OUTPUT)
-    ] = False,
+    force: Annotated[bool, option("--force", "-f", help="Replace outputs that exist.", panel=options.OUTPUT)] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     **given: Any,

@@ -11,11 +11,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import typer
-
 from gossamer import __version__
 from gossamer.cli import options, terminal
 from gossamer.cli.commands.beside import platform_beside
+from gossamer.cli.parser import option
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.running import when_reachable
 from gossamer.cli.terminal import Interruption
@@ -99,31 +98,31 @@ def up(
     *,
     spider: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--spider",
             metavar="FILE",
             help="Also work for the spider of this file: shop.py, or shop.py:Class. Installed ones need no option.",
-            rich_help_panel=options.WHAT,
+            panel=options.WHAT,
             show_default=False,
         ),
     ] = None,
     platform: Annotated[
         bool,
-        typer.Option(
+        option(
             "--platform",
             help="Also run a manager and a node for Scrapy projects, as gossamer manager and gossamer node do.",
-            rich_help_panel=options.WHAT,
+            panel=options.WHAT,
         ),
     ] = False,
     platform_port: Annotated[
         int,
-        typer.Option(
+        option(
             "--platform-port", metavar="PORT", min=1, max=65535, help="Port of that manager.",
-            rich_help_panel=options.WHAT,
+            panel=options.WHAT,
         ),
     ] = 6800,
     **given: Any,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Run a complete crawl service on this machine: Valkey, the services, the REST API and workers.
 
     gossamer up
@@ -141,20 +140,20 @@ def up(
         spiders = (*spider, *known_spiders()) if spider else ()
         port = platform_port if platform else None
         check_app_outputs(settings)
-        run_loop(_run(settings, workers=True, spiders=spiders, platform_port=port))
+        return run_loop(_run(settings, workers=True, spiders=spiders, platform_port=port))
 
 
 @options.takes(
     "host", "port", "bus", "prefix", "allow_network", "frontier", "data_dir", "log_level", "log_format",
 )  # fmt: skip
-def serve(**given: Any) -> None:
+def serve(**given: Any) -> int:
     """Run the services and the REST API without workers; start those with `gossamer worker` on any machine.
 
     gossamer serve --frontier redis://frontier.example:6379 --bus kafka://broker.example:9092
 
     Any number of these processes may run for one frontier.
     """
-    run_loop(_run(_settings(given), workers=False, spiders=()))
+    return run_loop(_run(_settings(given), workers=False, spiders=()))
 
 
 def _load_api() -> None:
@@ -178,7 +177,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
     return settings
 
 
-async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str], platform_port: int | None = None) -> None:
+async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str], platform_port: int | None = None) -> int:
     """Connect to the frontier (the store of requests) and to the bus, waiting for both, and run the service. `spiders`:
     references to those of the workers; empty: all that are installed. `platform_port`: port of a manager of Scrapy
     projects; None: run none."""
@@ -212,7 +211,7 @@ async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str], pla
                 bus=True,
             )
             cluster.metrics.add_tally(processes.tally)
-        await _attend(settings, cluster, processes, platform)
+        return await _attend(settings, cluster, processes, platform)
 
 
 def _platform(settings: Settings, port: int) -> contextlib.AbstractAsyncContextManager[str]:
@@ -225,11 +224,9 @@ def _platform(settings: Settings, port: int) -> contextlib.AbstractAsyncContextM
     return platform_beside(folder, port, terminal.say, service=service, token=token)
 
 
-async def _attend(
-    settings: Settings, cluster: ServiceContext, processes: WorkerProcesses | None, platform: str
-) -> None:
-    """Run the service until it is stopped. The workers stop first, so that the services publish their last results.
-    `platform`: as for `greeting`."""
+async def _attend(settings: Settings, cluster: ServiceContext, processes: WorkerProcesses | None, platform: str) -> int:
+    """Run the service until it is stopped, and return its exit code. The workers stop first, so that the services
+    publish their last results. `platform`: as for `greeting`."""
     draining, stopping = asyncio.Event(), asyncio.Event()  # set for the workers and for all else, in this order
 
     def drain() -> None:
@@ -247,10 +244,10 @@ async def _attend(
                 raise
         else:
             terminal.say("Stopped; unfinished requests are fetched after the next start.")
-            return
+            return 0
     # Only an interruption that did not wait for the requests in flight gets here.
     terminal.say("Stopped at once; requests in flight will be fetched again.")
-    raise typer.Exit(terminal.INTERRUPTED_EXIT_CODE)
+    return terminal.INTERRUPTED_EXIT_CODE
 
 
 async def _serve(

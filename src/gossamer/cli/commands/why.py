@@ -10,10 +10,9 @@ import time
 from collections import Counter
 from typing import Annotated, Any
 
-import typer
-
 from gossamer.cli import options, terminal
 from gossamer.cli.commands.crawls import KnownCrawl, find_crawl, frontier_here
+from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
 from gossamer.control.domains import Blacklist
 from gossamer.errors import BadScheme, BlockedAddress, DnsFailed, FetchError
@@ -44,22 +43,22 @@ _NO_WEB_SCHEMES = frozenset(("about", "blob", "callto", "data", "fax", "javascri
 
 CrawlIdOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--crawl-id",
         metavar="ID",
         help="Name of the crawl. Unset: the one that has queued or fetched the URL, else the latest one started here.",
-        rich_help_panel=options.WHERE,
+        panel=options.WHERE,
         show_default=False,
     ),
 ]
 AppOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--app",
         metavar="APPID",
         help="Application of the crawl: the appid of a service's request, or the BOT_NAME of a Scrapy project. Unset: "
         "any.",
-        rich_help_panel=options.WHERE,
+        panel=options.WHERE,
         show_default=False,
     ),
 ]
@@ -67,7 +66,7 @@ AppOption = Annotated[
 
 @options.takes("resolve", "frontier", "data_dir")
 def why(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The URL to explain.", show_default=False)],
+    url: Annotated[str, argument(metavar="URL", help="The URL to explain.", show_default=False)],
     crawl_id: CrawlIdOption = None,
     app: AppOption = None,
     *,
@@ -86,7 +85,7 @@ def why(
     settings = options.load_settings(given)
     found = run_loop(_why(settings, _web_page(url), app, crawl_id))
     terminal.print_result(json_module.dumps(found) if json else "\n".join(_report(found)))
-    raise typer.Exit(0)
+    raise SystemExit(0)
 
 
 def _web_page(text: str) -> str:

@@ -6,10 +6,9 @@ The frontier is the store of the requests to fetch. Fixed: flags and exit codes.
 import time
 from typing import Annotated, Any
 
-import typer
-
 from gossamer.cli import options
 from gossamer.cli.commands.crawl import check_writable, print_summary
+from gossamer.cli.parser import option
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.running import when_reachable
 from gossamer.cli.summary import Display, Summary
@@ -30,21 +29,21 @@ from gossamer.worker.loading import find_spider, make_spider
 
 Pool = Annotated[
     str,
-    typer.Option(
+    option(
         "--pool",
         metavar="NAME",
         help="Crawls to work for: those of this pool. All crawls of a service are in the pool shared.",
-        rich_help_panel=options.WHERE,
+        panel=options.WHERE,
     ),
 ]
 Spiders = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
         "--spider",
         metavar="NAME|FILE",
         help="Work only for this spider: an installed one by its name, or that of a file, shop.py or shop.py:Class. "
         "Unset: for all that are installed.",
-        rich_help_panel=options.WHAT,
+        panel=options.WHAT,
         show_default=False,
     ),
 ]
@@ -77,7 +76,7 @@ def worker(
     with fork_server(settings):
         summary = _summary(settings, pool, spider or [], quiet=quiet or json)
     print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output_paths)
-    raise typer.Exit(1 if summary.unwritten or summary.missing_records else 0)
+    raise SystemExit(1 if summary.unwritten or summary.missing_records else 0)
 
 
 def _summary(settings: Settings, pool: str, spiders: list[str], *, quiet: bool) -> Summary:
