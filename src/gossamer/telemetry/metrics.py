@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gossamer.errors import BadInput
 from gossamer.model.performance import Measurement
 from gossamer.net.listening import listen_fault
+from gossamer.telemetry.metrics_server import MetricsServer
 from gossamer.telemetry.probes import WorkProbes
 from gossamer.telemetry.recordings import running_processes
 from gossamer.telemetry.tally import Tally
@@ -213,18 +214,13 @@ class Metrics:
         `/readyz` there; None: nothing does. Raises BadInput for an address that is malformed or cannot be bound.
         """
         host, port = parse_listen_address(address)
+        app = make_wsgi_app(self._registry)
         try:
-            server, thread = start_http_server(port, host, registry=self._registry)
+            server = MetricsServer(host, port, app if probes is None else probes.before(app))
         except OSError as error:
             raise BadInput(f"metrics: {listen_fault(address, error, option=option)}") from None
-        if probes is not None and (app := server.get_app()) is not None:
-            server.set_app(probes.before(app))
-        try:
+        with server.running():
             yield f"{address.rpartition(':')[0]}:{server.server_port}"
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
