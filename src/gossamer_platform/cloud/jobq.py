@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
 from gossamer.errors import BadInput
@@ -22,9 +22,7 @@ from gossamer_platform.lifecycle import ACTIVE, ENDED, JobState
 from gossamer_platform.manager.operations import NotFound
 from gossamer_platform.state import job_search, projects, spiders, tags
 from gossamer_platform.state.job_search import JobSearch
-from gossamer_platform.state.jobs import Job
-from gossamer_platform.state.rows import fetch_one
-from gossamer_platform.state.tables import JobRow, jobs
+from gossamer_platform.state.jobs import Job, lock_job, set_notes
 from gossamer_platform.state.tokens import TokenScope
 
 _MAX_PAGE: Final = 1000
@@ -178,12 +176,14 @@ async def _change_notes(call: CloudCall, row: Job, changes: Mapping[str, Any], *
     given = {name: value for name, value in changes.items() if name not in _COMPUTED}
 
     def change(connection: Connection) -> None:
-        now = fetch_one(connection, JobRow, jobs.select().where(jobs.c.id == row.id).with_for_update())
+        now = lock_job(connection, row.id)
+        if now is None:
+            raise NotFound(f"job {call.key()} not found")
         notes = {name: value for name, value in (now.notes or {}).items() if not (removes and name in given)}
         notes = notes if removes else {**notes, **given}
         if len(json.dumps(notes)) > _MAX_NOTES:
             raise BadInput(f"the metadata of job {call.key()} would be longer than {_MAX_NOTES} characters")
-        connection.execute(update(jobs).where(jobs.c.id == row.id).values(notes=notes or None))
+        set_notes(connection, row.id, notes)
         if not removes and "tags" in changes and isinstance(changes["tags"], list):
             known = tags.tags_of(connection, [row.id])[row.id]
             wanted = [str(tag)[:200] for tag in changes["tags"]]

@@ -204,7 +204,7 @@ def record_start(connection: Connection, job_id: int, attempt: int, *, pid: int)
 def record_return(connection: Connection, job_id: int, attempt: int, *, reason: str = "") -> JobState | None:
     """Put a job back whose process was never started. `reason`: what is amiss on the node; then the job waits before it
     is taken again, by whatever node."""
-    _lock(connection, job_id)
+    lock_job(connection, job_id)
     pause: dict[str, Any] = {"not_before": DatabaseNow() + _RETURN_SECONDS, "reason": reason} if reason else {}
     state = change_job(connection, job_id, JobEvent.RETURNED, of_attempt=attempt, **_NO_NODE, **pause)
     return state or change_job(connection, job_id, JobEvent.GONE, of_attempt=attempt)
@@ -216,7 +216,7 @@ def record_end(connection: Connection, job_id: int, attempt: int, end: AttemptEn
     A job that was asked to stop is cancelled, however its process ended. One that failed and has a retry left is
     pending again after a pause.
     """
-    row = _lock(connection, job_id)
+    row = lock_job(connection, job_id)
     if row is None:
         return None
     now = connection.execute(select(DatabaseNow())).scalar_one()
@@ -291,10 +291,15 @@ def _retry(row: JobRow, failure: str, ended_at: float) -> dict[str, Any]:
     }
 
 
-def _lock(connection: Connection, job_id: int) -> JobRow | None:
+def lock_job(connection: Connection, job_id: int) -> JobRow | None:
     """Keep others from changing a job until the end of the transaction, which tries one event after the other. Return
     the job's row; None: there is no such job."""
     return fetch_first(connection, JobRow, select(jobs).where(jobs.c.id == job_id).with_for_update())
+
+
+def set_notes(connection: Connection, job_id: int, notes: Mapping[str, Any]) -> None:
+    """Replace the values that clients have attached to a job."""
+    connection.execute(update(jobs).where(jobs.c.id == job_id).values(notes=dict(notes) or None))
 
 
 def request_stop(connection: Connection, project: str, name: str, *, signal: int) -> list[StoppedJob]:
@@ -306,7 +311,7 @@ def request_stop(connection: Connection, project: str, name: str, *, signal: int
 
 def stop_job(connection: Connection, job_id: int, *, signal: int) -> StoppedJob | None:
     """Ask a job to stop, as `request_stop` does. None: it has ended, or does not exist."""
-    row = _lock(connection, job_id)
+    row = lock_job(connection, job_id)
     if row is None:
         return None
     columns = {"stops": row.stops + 1, "stop_signal": signal}

@@ -1,5 +1,7 @@
 """The classes of rows: they say what the columns hold, and no query returns less than its class has."""
 
+import re
+from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
 
 import pytest
@@ -36,3 +38,10 @@ def test_a_query_that_lacks_a_column_of_its_rows_is_refused() -> None:
 def test_an_unknown_column_is_an_error_of_types() -> None:
     """A class with `__getattr__`, as SQLAlchemy's own rows have it, would let every misspelt name pass."""
     assert not hasattr(Job, "__getattr__")
+
+
+def test_statements_stand_in_the_state_alone() -> None:
+    source = Path(tables.__file__).parents[1]
+    above = [path for path in source.rglob("*.py") if path.parent.name != "state" and "migrations" not in path.parts]
+    written = re.compile(r"^from sqlalchemy import .*\b(select|insert|update|delete|text)\b", re.MULTILINE)
+    assert not [path for path in above if written.search(path.read_text())]
