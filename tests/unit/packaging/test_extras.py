@@ -158,7 +158,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 """
-_SERVICE = "fastapi,fastapi_swagger,h11,jsonschema_rs,starlette,uvicorn"
+_SERVICE = "fastapi,fastapi_swagger,h11,jsonschema_rs,pydantic,pydantic_core,starlette,uvicorn"
 
 
 def _without_service(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
