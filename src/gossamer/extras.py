@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 _NAME = "gossamer-crawl"
 _UNKNOWN_PLACE = "/path/to/the/checkout"
+_UV_TOOL = "uv tool install"
 
 
 def install_advice(extra: str) -> str:
@@ -18,7 +19,11 @@ def install_advice(extra: str) -> str:
     where a release is installed: before, it is on no package index, so a stranger could register it there.
     """
     place, is_editable = _origin()
-    return f"{_installer()} {'-e ' if is_editable else ''}{shlex.quote(f'{place}[{extra}]')}"
+    command = f"{_installer()} {'-e ' if is_editable else ''}{shlex.quote(f'{place}[{extra}]')}"
+    # uv makes the environment of a tool anew, without what was added to it: the extension of a checkout.
+    if command.startswith(_UV_TOOL) and Path(place).is_dir() and find_spec("gossamer_native") is not None:
+        command += f" --with {shlex.quote(f'{place}/native')}"
+    return command
 
 
 def extension_advice(version: str) -> str:
@@ -56,7 +61,7 @@ def _installer(tool: str = "") -> str:
     uv made has no pip. `tool` is what Gossamer is installed from, if the command adds another package to it."""
     prefix = Path(sys.prefix)
     if (prefix / "uv-receipt.toml").is_file():
-        return f"uv tool install {shlex.quote(tool)} --with" if tool else "uv tool install"
+        return f"{_UV_TOOL} {shlex.quote(tool)} --with" if tool else _UV_TOOL
     if (prefix / "pipx_metadata.json").is_file():
         return f"pipx runpip {_NAME} install"
     if find_spec("pip") is None:

@@ -101,7 +101,11 @@ def test_the_index_is_advised_only_for_a_release(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "extra", "extension"),
     [
-        ("uv-receipt.toml", "uv tool install '{0}[text]'", "uv tool install '{0}' --with '{0}/native'"),
+        (
+            "uv-receipt.toml",
+            "uv tool install '{0}[text]' --with '{0}/native'",
+            "uv tool install '{0}' --with '{0}/native'",
+        ),
         (
             "pipx_metadata.json",
             "pipx runpip gossamer-crawl install '{0}[text]'",
@@ -135,6 +139,7 @@ def advised(
         path.mkdir(parents=True, exist_ok=True)
     (checkout / "pyproject.toml").touch()
     (checkout / "a wheel.whl").touch()
+    (installed.parent / "gossamer_native.py").touch()
     (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: gossamer-crawl\nVersion: 0.1.0\n{metadata}")
     if origin is not None:
         url = quote(str(origin["url"]).replace("{}", str(checkout)), safe=":/")
