@@ -9,6 +9,8 @@ find in records and counters.
 
 from typing import Any, ClassVar
 
+from gossamer.option_names import label
+
 
 class GossamerError(Exception):
     """Gossamer cannot continue."""
@@ -32,6 +34,12 @@ class BadInput(GossamerError):
     """The input cannot be used."""
 
     only_detail = True
+
+    def __init__(self, detail: str = "", *, option: str = "") -> None:
+        """`detail`: the message, without the name of the option."""
+        super().__init__(f"{label(option)}: {detail}" if option else detail)
+        self.option = option
+        """Option whose value cannot be used, as programs write it. Empty: the message names what it is about."""
 
 
 class BadSetting(BadInput, ValueError):

@@ -1,15 +1,20 @@
 """The Python API as a whole: its names, its options, and what importing it costs."""
 
 import importlib.util
+import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 import gossamer
 from gossamer.cli.app import find
-from gossamer.crawling.options import in_python_words
+from gossamer.crawling.options import worded_for
 from gossamer.crawling.typed_options import CrawlOptions, RequestOptions
+from gossamer.errors import BadInput
+from gossamer.option_names import OptionNames, ProgramNames
+from gossamer.policy.words import _EXPLANATIONS, explain, fetch_error
 
 ONLY_FOR_A_TERMINAL = {"json", "quiet", "verbose", "items", "pages"}
 ONLY_FOR_PROGRAMS = {"failures"}
@@ -45,19 +50,38 @@ def test_importing_gossamer_costs_next_to_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("option", "at_a_command_line", "in_a_program"),
     [
-        ("--rate: cannot read '5x'.", "rate: cannot read '5x'."),
-        ("To crawl it, add --allow-private, which", "To crawl it, add allow_private=True, which"),
-        ("or --resolve a.test:ADDRESS, which", 'or resolve={"a.test": "ADDRESS"}, which'),
-        (
-            "Resume it without --fresh, or name another --crawl-id.",
-            "Resume it without fresh=True, or name another crawl_id.",
-        ),
-        ("use one: --frontier redis://host:6379", 'use one: frontier="redis://host:6379"'),
-        ("no output is named; try -o pages.jsonl", 'no output is named; try output="pages.jsonl"'),
-        ("a -- b --- c", "a -- b --- c"),
+        (("allow_private", True), "--allow-private", "allow_private=True"),
+        (("crawl_id",), "--crawl-id", "crawl_id"),
+        (("resolve", "a.test"), "--resolve a.test:ADDRESS", 'resolve={"a.test": "ADDRESS"}'),
+        (("frontier", "redis://host:6379"), "--frontier redis://host:6379", 'frontier="redis://host:6379"'),
+        (("output", "items.csv"), "-o items.csv", 'output="items.csv"'),
+        (("path_repeats", 1), "--path-repeats 1", "path_repeats=1"),
     ],
 )
-def test_messages_name_options_as_a_program_writes_them(message: str, words: str) -> None:
-    assert in_python_words(message) == words
+def test_messages_name_options_as_their_reader_writes_them(
+    option: tuple[Any, ...], at_a_command_line: str, in_a_program: str
+) -> None:
+    assert OptionNames().named(*option) == at_a_command_line
+    assert ProgramNames().named(*option) == in_a_program
+
+
+def test_an_error_has_the_option_that_it_is_about_and_names_it_as_its_reader_does() -> None:
+    error = BadInput("cannot read '5x'.", option="domain_concurrency")
+    assert (error.option, str(error)) == ("domain_concurrency", "--domain-concurrency: cannot read '5x'.")
+    with worded_for(ProgramNames()):
+        assert str(BadInput("cannot read '5x'.", option="domain_concurrency")).startswith("domain_concurrency: ")
+        assert "add allow_private=True" not in fetch_error("http://a.test/", "dns")
+        assert "allow_private=True permits" in fetch_error("http://a.test/", "blocked_address")
+    assert "--allow-private permits" in fetch_error("http://a.test/", "blocked_address")
+    assert fetch_error("http://a.test/", "dns").endswith("with --resolve HOST:ADDRESS.")
+
+
+def test_every_word_about_a_failure_names_options_that_exist() -> None:
+    for reason in _EXPLANATIONS:
+        text = explain(reason).advice + explain(reason).title
+        assert "{" not in text
+        assert set(re.findall(r"--([a-z-]+)", text)) <= {
+            name.replace("_", "-") for name in CrawlOptions.__annotations__
+        }

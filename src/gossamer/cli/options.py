@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from gossamer import settings
 from gossamer.cli.parser import Parameter, argument, option
-from gossamer.crawling.options import with_places
+from gossamer.crawling.options import CommandNames, worded_for
 from gossamer.errors import BadInput
 from gossamer.model.record import Destination
 from gossamer.settings import SERVICE_LOG_LEVEL as SERVICE_LOG_LEVEL
@@ -92,11 +92,9 @@ def takes(*names: str, **help_texts: str) -> Callable[[Function], Function]:
     def decorate(command: Function) -> Function:
         @functools.wraps(command)
         def run(*arguments: Any, **typed: Any) -> Any:
-            try:
+            untyped = [name for name in names if not typed.get(name)]
+            with worded_for(CommandNames(untyped, config=typed.get("config"))):
                 return command(*arguments, **typed)
-            except BadInput as error:
-                error.args = (_with_places(str(error), names, typed),)
-                raise
 
         setattr(run, "shared_parameters", lambda: _shared_parameters(names, help_texts))  # noqa: B010
         return cast(Function, run)
@@ -112,13 +110,6 @@ def _shared_parameters(names: Iterable[str], help_texts: Mapping[str, str]) -> l
         if name == "output":
             added += [_records_parameter("items"), _records_parameter("pages")]
     return [*added, Parameter("config", _CONFIG, Path, False, None), Parameter("verbose", _VERBOSE, bool, False, False)]
-
-
-def _with_places(message: str, names: Iterable[str], typed: Mapping[str, Any]) -> str:
-    """Return the message of an error, which names the settings file or the variable instead of an option that was not
-    typed. `names`: options of the command."""
-    untyped = {flag: OPTIONS[name][0] for name in names if not typed.get(name) for flag in _flags(name)}
-    return with_places(message, untyped, config=typed.get("config"))
 
 
 def load_settings(options: Mapping[str, Any]) -> Settings:

@@ -10,6 +10,7 @@ the requests that it holds would outlive it.
 import asyncio
 import atexit
 import contextlib
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -55,7 +56,9 @@ class BackgroundTask(Generic[T]):
         self._task: asyncio.Task[T] | None = None
         self._cancelled = False
         # A daemon: for any other thread the end of the program would wait before anything could stop it.
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=contextvars.copy_context().run, args=(self._run,), name=name, daemon=True
+        )
         _running.add(self)
         _register_exit()
         self._thread.start()

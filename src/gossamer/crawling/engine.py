@@ -48,6 +48,7 @@ from gossamer.model.crawl import CrawlState, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Destination
 from gossamer.model.request import DropReason
+from gossamer.option_names import named
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
@@ -195,8 +196,9 @@ class _Crawling(msgspec.Struct):
         elif before is not None and state is CrawlState.RUNNING and fresh and before.total().added:
             # Not without a request: a command with --fresh was killed before it added any, so this one continues.
             raise BadInput(
-                f"--fresh: the crawl {identity.crawlid} is not finished. Resume it without --fresh, or name another "
-                "--crawl-id."
+                f"the crawl {identity.crawlid} is not finished. Resume it without {named('fresh', True)}, or "
+                f"name another {named('crawl_id')}.",
+                option="fresh",
             )
         later = CrawlResult(identity.crawlid, before, Tally(), 0.0, ())
         if state is CrawlState.FINISHED and note is not None and self.start.named_outputs and not fresh:
@@ -281,7 +283,7 @@ class _Crawling(msgspec.Struct):
             note = self._note_made(note)
             gone = gone_outputs(note, self.settings.crawl.output_paths)
             result.unwritten = result.unwritten or bool(gone)
-            result.notes += [f"{path} is gone; crawl again with --fresh." for path in gone]
+            result.notes += [f"{path} is gone; crawl again with {named('fresh', True)}." for path in gone]
             if self.start.named_outputs:
                 await self._make_later_outputs(result, note, self.settings.crawl.output)
         return result
@@ -296,7 +298,8 @@ class _Crawling(msgspec.Struct):
         if lacking and (places := existing_paths(note.assets_in)):
             are = f"{counted(fetched, 'asset')} {'is' if fetched == 1 else 'are'}"
             result.notes.append(
-                f"The {are} in {', '.join(places)}, not in {', '.join(lacking)}; --fresh fetches them again."
+                f"The {are} in {', '.join(places)}, not in {', '.join(lacking)}; "
+                f"{named('fresh', True)} fetches them again."
             )
 
     async def _make_later_outputs(
@@ -356,7 +359,9 @@ class _Crawling(msgspec.Struct):
                 # The crawl is resumed: it takes the rate of the new command.
                 run = await self.frontier.set_crawl_limits(run, rate=rate, concurrency=concurrency)
             for url in existing.replaced_remotely:
-                self.observer.say(f"{url} exists, and this crawl is not known to have written it: --fresh replaces it.")
+                self.observer.say(
+                    f"{url} exists, and this crawl is not known to have written it: {named('fresh', True)} replaces it."
+                )
             await asyncio.to_thread(self._empty_outputs, existing, is_new=is_new)
             await asyncio.to_thread(known.forget, existing.replaced)
             if before is not None and not start.fresh:
@@ -368,7 +373,7 @@ class _Crawling(msgspec.Struct):
             goes_on = before is not None and not start.replaces_outputs
             write_note(self.settings.data_dir, self._note(run, beside, existing.foreign, note if goes_on else None))
         except CrawlRefused as error:
-            raise CrawlRefused(f"{error.detail}; another --crawl-id starts a new one") from None
+            raise CrawlRefused(f"{error.detail}; another {named('crawl_id')} starts a new one") from None
         return _OpenedRun(run, new_seeds, retried)
 
     def _tell_of_earlier_records(self, existing: ExistingOutputs) -> None:
@@ -377,7 +382,7 @@ class _Crawling(msgspec.Struct):
         if kept:
             self.observer.say(
                 f"{', '.join(kept)} has records of an earlier start of this crawl; the new ones are added. "
-                "--fresh begins with an empty file."
+                f"{named('fresh', True)} begins with an empty file."
             )
 
     def _empty_outputs(self, existing: ExistingOutputs, *, is_new: bool) -> None:
@@ -462,14 +467,15 @@ class _Crawling(msgspec.Struct):
             lost = counted(result.info.total().dropped.get(DropReason.LOST, 0), "request")
             result.notes.append(
                 f"The frontier's server lost a part of its append-only file: {lost} and perhaps further ones are gone. "
-                "--fresh fetches everything again."
+                f"{named('fresh', True)} fetches everything again."
             )
         if self.frontier.lost_shards:
             result.lost = True
             result.notes.append(
                 "The queued requests are gone. The same command starts the crawl again."
                 if result.info is None
-                else "Some of the queued requests are gone. To fetch everything, start again with another --crawl-id."
+                else "Some of the queued requests are gone. To fetch everything, start again with another "
+                f"{named('crawl_id')}."
             )
 
     def _note(self, run: Run, beside: Sequence[str], foreign: Sequence[str], earlier: CrawlNote | None) -> CrawlNote:

@@ -4,13 +4,14 @@
 """
 
 import os
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypedDict
 
 from gossamer.errors import BadInput, GossamerError
+from gossamer.option_names import OptionNames, ProgramNames, reader
 from gossamer.settings import OPTIONS, places
 from gossamer.worker.loading import add_program_spider
 
@@ -49,8 +50,6 @@ def _spider(value: Any) -> str:
 
 _OPTIONS = {name: setting for name, (setting, _, written) in OPTIONS.items() if written.of != "others"}
 """Settings of the options, by their names."""
-_FLAGS = {"fresh", "append", *(name for name, (_, _, written) in OPTIONS.items() if written.metavar is None)}
-"""Options that are True or False."""
 
 
 _OWN_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
@@ -95,61 +94,46 @@ def check_options(function: str, options: Mapping[str, Any], kind: type[Any]) ->
     for name, (accepted, advice) in _OWN_TYPES.items():
         value = options.get(name)
         if value is not None and not isinstance(value, accepted):
-            raise BadInput(f"{name}: cannot use {value!r:.200}. {advice}")
+            raise BadInput(f"cannot use {value!r:.200}. {advice}", option=name)
 
 
-_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: ([a-z]+://\S+[\w/]))?")
-"""An option as messages write it, with the address that may follow: `--proxy socks5://...`. Must match every option
-that a message of Gossamer names."""
-_SUBJECT = re.compile(r".*?(?=[:.] |$)", re.DOTALL)
-"""Beginning of a message, which names what is at fault; the advice behind it names options to add."""
-_OUTPUT = re.compile(r"(?<!\S)-o ([\w./*-]*\w)")
-"""An output as messages write it: `-o items.csv`."""
-_OVERRIDE_ADVICE = re.compile(r"--resolve (\S+):ADDRESS")
+class CommandNames(OptionNames):
+    """Names of a command's options. One that was not typed is called by the place that has its value."""
+
+    def __init__(self, untyped: Iterable[str], *, config: Path | None) -> None:
+        """`untyped`: the options that were not typed. `config`: the settings file that was named."""
+        self._untyped = frozenset(untyped)
+        self._config = config
+
+    def label(self, option: str) -> str:
+        """Return the place of a value that was not typed: `gossamer.toml: crawl.scope`; else the option."""
+        place = places(self._config).get(OPTIONS[option][0]) if option in self._untyped else None
+        return place or self.named(option)
 
 
-def with_places(message: str, untyped: Mapping[str, str], *, config: Path | None) -> str:
-    """Return a message with the places of values instead of options that were not typed: `gossamer.toml: crawl.scope`
-    instead of `--scope`.
+class CallNames(CommandNames, ProgramNames):
+    """Names of the options of a call in a program. One that was not given is called by the place of its value."""
 
-    `untyped`: dotted names of the settings, by those options. `config`: the settings file that was named.
-    """
-    subject = _SUBJECT.match(message)
-    assert subject is not None
-    if untyped.keys().isdisjoint(f"--{one[1]}" for one in _OPTION.finditer(subject[0])):
-        return message
-    written = places(config)
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """`options`: those that the program gave."""
+        untyped = (name for name in _OPTIONS if options.get(name) is None)
+        super().__init__(untyped, config=config_of(options))
 
-    def place(match: re.Match[str]) -> str:
-        return written.get(untyped.get(match[0], ""), match[0])
 
-    return _OPTION.sub(place, subject[0]) + message[subject.end() :]
+@contextmanager
+def worded_for(names: OptionNames) -> Iterator[None]:
+    """Let the messages that are made inside name options so."""
+    token = reader.set(names)
+    try:
+        yield
+    finally:
+        reader.reset(token)
 
 
 def config_of(options: Mapping[str, Any]) -> Path | None:
     """Return the settings file that the options name; None: they name none."""
     config = options.get("config")
-    return Path(config) if config else None
-
-
-def untyped_options(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings of the options that are not among these, by the options as messages write them."""
-    return {f"--{name.replace('_', '-')}": setting for name, setting in _OPTIONS.items() if given.get(name) is None}
-
-
-def in_python_words(message: str) -> str:
-    """Return a message of Gossamer with the options as a program writes them: `allow_private=True` instead of
-    `--allow-private`."""
-
-    def option(match: re.Match[str]) -> str:
-        name = match[1].replace("-", "_")
-        if match[2]:
-            return f'{name}="{match[2]}"'
-        is_label = match.start() == 0  # `--seeds: ... cannot be read`: names the option that the message is about
-        return f"{name}=True" if name in _FLAGS and not is_label else name
-
-    message = _OUTPUT.sub(r'output="\1"', message)
-    return _OPTION.sub(option, _OVERRIDE_ADVICE.sub(r'resolve={"\1": "ADDRESS"}', message))
+    return Path(config) if isinstance(config, str | os.PathLike) and config else None
 
 
 class PythonWords:
@@ -159,15 +143,13 @@ class PythonWords:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """`options`: those that the program gave."""
-        self._options = options
+        self._names = CallNames(options)
 
     def __enter__(self) -> None:
-        """Do nothing."""
+        """Name the options."""
+        self._token = reader.set(self._names)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        reader.reset(self._token)
         if isinstance(error, GossamerError):
-            message = str(error)
-            if isinstance(error, BadInput):
-                message = with_places(message, untyped_options(self._options), config=config_of(self._options))
-            error.args = (in_python_words(message),)
             raise error.with_traceback(None) from error.__cause__

@@ -16,6 +16,7 @@ from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlState, Terms
 from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Destination, ItemRecord
+from gossamer.option_names import named
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.append import check_folder
@@ -139,7 +140,7 @@ def find_existing(
             if is_known or start.append:
                 continue  # the sink repairs a torn end, or refuses the file
             raise BadInput(
-                f"{path} is not empty, and not the output of a crawl ({error.detail}). {_OTHERWISE}"
+                f"{path} is not empty, and not the output of a crawl ({error.detail}). {_otherwise()}"
             ) from None
         if note is not None and absolute in note.foreign:
             found.foreign.append(absolute)
@@ -194,9 +195,10 @@ def _check_writers(
             raise BadInput(_refusal(path, writers[-1].run.crawl.id.crawlid, known.may_replace(absolute, crawls)))
         if is_known:
             raise BadInput(
-                f"{path} also holds rows that this crawl did not write; --fresh would delete them. {_OTHERWISE}"
+                f"{path} also holds rows that this crawl did not write; {named('fresh', True)} would delete them. "
+                f"{_otherwise()}"
             )
-        raise BadInput(f"{path} is not empty, and it does not say which crawl wrote it. {_OTHERWISE}")
+        raise BadInput(f"{path} is not empty, and it does not say which crawl wrote it. {_otherwise()}")
 
 
 def _check_assets(
@@ -213,19 +215,21 @@ def _check_assets(
         found.beside |= others
     elif others and (start.fresh or not others <= known_beside):
         raise BadInput(
-            f"{folder} holds the assets of another crawl, {min(others)}. Name another folder with --assets-to, or add "
-            "--append to keep what it holds."
+            f"{folder} holds the assets of another crawl, {min(others)}. Name another folder with "
+            f"{named('assets_to')}, or add {named('append', True)} to keep what it holds."
         )
 
 
 def _refusal(path: Path, writer: str, replaceable: bool) -> str:
     """Return why a file is refused that another crawl, `writer`, wrote. `replaceable`: --fresh may empty it."""
-    return f"{path} holds the records of another crawl, {writer}. {_REPLACE if replaceable else _OTHERWISE}"
+    return f"{path} holds the records of another crawl, {writer}. {_otherwise(replaceable=replaceable)}"
 
 
-_OTHERWISE = "Name another output, add --append to keep what it holds, or delete it."
-_REPLACE = "Replace it with --fresh, name another output, add --append to keep what it holds, or delete it."
-"""Ends of refusals of an output; the second where --fresh may replace it. Tests quote them."""
+def _otherwise(*, replaceable: bool = False) -> str:
+    """Return the end of the refusal of an output. `replaceable`: a fresh crawl may replace it."""
+    begin = f"Replace it with {named('fresh', True)}, name" if replaceable else "Name"
+    return f"{begin} another output, add {named('append', True)} to keep what it holds, or delete it."
+
 
 _MOST_FAILURES = 1000
 """Records among which `_has_only_failures` looks for a page. Larger files count as having one."""
@@ -271,8 +275,9 @@ def lack_of_links(note: CrawlNote | None, terms: Terms, info: CrawlInfo) -> str:
     verb = "was" if fetched == 1 else "were"
     others = "To get them, " if is_finished else "Pages fetched from now on do. To get all, let the crawl finish, then "
     return (
-        f"{pages} of {note.run.crawl.id.crawlid} {verb} fetched without --links, so the records have no links. {others}"
-        "repeat the command with --fresh."
+        f"{pages} of {note.run.crawl.id.crawlid} {verb} fetched without {named('links', True)}, so the records have no "
+        f"links. {others}"
+        f"repeat the command with {named('fresh', True)}."
     )
 
 
@@ -318,4 +323,4 @@ def check_data_dir(settings: Settings) -> None:
     """Check, before anything is fetched, that the data directory can be used. Raises BadInput."""
     folder, fault = check_folder(settings.data_dir)
     if fault:
-        raise BadInput(f"--data-dir: {folder} {fault}. Name another directory.")
+        raise BadInput(f"{folder} {fault}. Name another directory.", option="data_dir")

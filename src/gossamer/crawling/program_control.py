@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 
 from gossamer.crawling.background import BackgroundTask
-from gossamer.crawling.options import in_python_words
 from gossamer.crawling.work import UNFINISHED, CrawlResult, Snapshot
 from gossamer.policy.words import CANNOT_FETCH, RETRYING
 
@@ -28,7 +27,7 @@ class ProgramControl:
         if sentence.startswith(CANNOT_FETCH) and RETRYING not in sentence:  # a text of `fetch_error`
             self.failures.append(sentence)
         elif UNFINISHED not in sentence or not self.was_interrupted:  # else the program left its loop, and knows it
-            log.warning("%s", in_python_words(sentence))
+            log.warning("%s", sentence)
 
     def update(self, snapshot: Snapshot) -> None:
         if snapshot.tally.pages:
@@ -37,7 +36,7 @@ class ProgramControl:
     def log_failures(self) -> None:
         """Log the sentences that were held back. Any thread may call it."""
         while self.failures:
-            log.warning("%s", in_python_words(self.failures.pop(0)))
+            log.warning("%s", self.failures.pop(0))
 
     def set_ending(self) -> None:
         """Do nothing: `stop` is harmless at the end."""

@@ -27,7 +27,6 @@ from gossamer.crawling.options import (
     PythonWords,
     check_options,
     config_of,
-    in_python_words,
     names_of,
     settings_of,
 )
@@ -98,8 +97,8 @@ def get(url: str, **options: Unpack[RequestOptions]) -> Page:
     it, or it redirects to what is no web page), BadInput for a value that cannot be used, and TypeError for an unknown
     option.
     """
-    check_options("get", options, RequestOptions)
     with PythonWords(options):
+        check_options("get", options, RequestOptions)
         if not isinstance(url, str):
             raise BadInput(f"{url!r:.200} is no URL. Write a text.")
         values = {**settings_of(options), "crawl.scope": "any"}
@@ -160,12 +159,13 @@ class Crawler:
 
     def __init__(self, *urls: str, **options: Unpack[CrawlOptions]) -> None:
         """Raises as `crawl`."""
-        check_options("crawl", options, CrawlOptions)
         given: Mapping[str, Any] = options
+        self._words = PythonWords(options)
+        with self._words:
+            check_options("crawl", options, CrawlOptions)
         seeds = given.get("seeds")
         self._sources = [os.fspath(one) for one in ([seeds] if isinstance(seeds, (str, os.PathLike)) else seeds or ())]
         self._urls = list(urls)
-        self._words = PythonWords(options)
         with self._words:
             if not urls and not self._sources:
                 raise BadInput("no URL is given. Try gossamer.crawl('https://example.com')")
@@ -306,9 +306,10 @@ class Crawler:
         self._has_loop = has_loop
         # Asked here, not in the crawl's thread: a stop at the start would enter this crawl, which waited for itself.
         self._before = _stopping.get(self._settings.data_dir.resolve())
-        self._task = BackgroundTask(
-            self._main(), name="gossamer-crawl", stop=self._begin_stop, on_end=self._handover.end
-        )
+        with self._words:
+            self._task = BackgroundTask(
+                self._main(), name="gossamer-crawl", stop=self._begin_stop, on_end=self._handover.end
+            )
 
     async def _main(self) -> CrawlResult:
         """Run the crawl, after an earlier one in the same data directory has stopped."""
@@ -460,5 +461,5 @@ def _result(found: CrawlResult) -> Result:
         bytes=found.tally.bytes,
         seconds=found.seconds,
         outputs=found.outputs,
-        notes=(*map(in_python_words, found.notes), *rule_sentences(found.tally.rules)),
+        notes=(*found.notes, *rule_sentences(found.tally.rules)),
     )

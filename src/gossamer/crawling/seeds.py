@@ -20,6 +20,7 @@ from gossamer.fetch.faults import ResponseFault
 from gossamer.fetch.proxies import first_proxy
 from gossamer.net.guard import host_address, refusal_reason
 from gossamer.net.resolve import Resolver
+from gossamer.option_names import named
 from gossamer.policy.urls import canonical, from_user_input, host, redirect_target
 from gossamer.settings import Settings
 from gossamer.wiring.worker import make_clients
@@ -55,7 +56,9 @@ def _check_no_file(text: str) -> None:
     """Raise BadInput for the name of a file in the place of a URL."""
     if "://" not in text and os.path.isfile(text):  # not Path.is_file, which fails for a very long text
         site = "" if "/" in text else f" A site of that name is http://{text}"
-        raise BadInput(f"{text} is a file here; write --seeds {shlex.quote(text)} to crawl the URLs in it.{site}")
+        raise BadInput(
+            f"{text} is a file here; write {named('seeds')} {shlex.quote(text)} to crawl the URLs in it.{site}"
+        )
 
 
 _WORD = re.compile(r"(?!localhost(?:/|$))(?!\d+(?:/|$))([\w-]+)(?:/.*)?", re.IGNORECASE | re.DOTALL)
@@ -70,7 +73,7 @@ def check_host(text: str) -> str:
     if word := _WORD.fullmatch(text.strip()):
         raise BadInput(
             f"{word[1]!r:.100} is one word: which site is meant? Write its whole name, such as {word[1]:.60}.com, or "
-            f"http://{word[1]:.60} for a host of your network. Options like --fresh take no value."
+            f"http://{word[1]:.60} for a host of your network. Options like {named('fresh', True)} take no value."
         )
     if "," in host(url):
         raise BadInput(f"{text.strip()!r:.200} has a comma in the name of the host. Write one URL, without commas.")
@@ -83,7 +86,7 @@ def _read_seeds(source: str) -> bytes:
         with Path(source).open("rb") as file:
             return file.read(_MAX_SEED_BYTES + 1)
     except OSError as error:
-        raise BadInput(f"--seeds: {source} cannot be read: {error.strerror}. Name a file with URLs.") from None
+        raise BadInput(f"{source} cannot be read: {error.strerror}. Name a file with URLs.", option="seeds") from None
 
 
 def _lines(content: bytes, source: str) -> list[str]:
@@ -93,7 +96,7 @@ def _lines(content: bytes, source: str) -> list[str]:
     """
     if len(content) > _MAX_SEED_BYTES:
         raise BadInput(
-            f"--seeds: {source} is longer than {_MAX_SEED_BYTES // 2**20} MiB. Split it into several crawls."
+            f"{source} is longer than {_MAX_SEED_BYTES // 2**20} MiB. Split it into several crawls.", option="seeds"
         )
     urls: list[str] = []
     faults: dict[int, BadInput] = {}
@@ -107,10 +110,11 @@ def _lines(content: bytes, source: str) -> list[str]:
     if faults:
         (first, fault), *others = faults.items()
         raise BadInput(
-            f"--seeds: {source}, line {first}: {str(fault).rstrip('.')}.{_other_lines([line for line, _ in others])}"
+            f"{source}, line {first}: {str(fault).rstrip('.')}.{_other_lines([line for line, _ in others])}",
+            option="seeds",
         )
     if not urls:
-        raise BadInput(f"--seeds: {source} holds no URL. Write one URL per line.")
+        raise BadInput(f"{source} holds no URL. Write one URL per line.", option="seeds")
     return urls
 
 
@@ -119,19 +123,19 @@ def _text(content: bytes, source: str) -> str:
     begin = content[:_SNIFFED_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if begin.startswith(b"<"):
         if re.search(rb"<(?:\w+:)?(?:urlset|sitemapindex|rss|feed)[\s>]", begin):
-            raise BadInput(f"--seeds: {source} holds a sitemap, no list. Give its URL as a seed itself.")
+            raise BadInput(f"{source} holds a sitemap, no list. Give its URL as a seed itself.", option="seeds")
         found = "XML" if begin.startswith(b"<?xml") else "a web page"
-        raise BadInput(f"--seeds: {source} holds {found}, no list. Write one URL per line.")
+        raise BadInput(f"{source} holds {found}, no list. Write one URL per line.", option="seeds")
     if content.startswith(b"\x1f\x8b"):
         raise BadInput(
-            f"--seeds: {source} is compressed. Unpack a list before; give the URL of a sitemap as a seed itself."
+            f"{source} is compressed. Unpack a list before; give the URL of a sitemap as a seed itself.", option="seeds"
         )
     try:
         if b"\0" not in content:
             return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         pass
-    raise BadInput(f"--seeds: {source} holds no UTF-8 text. Save it as UTF-8, with one URL per line.")
+    raise BadInput(f"{source} holds no UTF-8 text. Save it as UTF-8, with one URL per line.", option="seeds")
 
 
 _SNIFFED_BYTES = 1024
@@ -173,10 +177,12 @@ async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> b
                 break
             next_url = redirect_target(url, target)
             if next_url is None:
-                raise BadInput(f"--seeds: {source} cannot be fetched: it redirects to {target[:200]!r}, no web page")
+                raise BadInput(
+                    f"{source} cannot be fetched: it redirects to {target[:200]!r}, no web page", option="seeds"
+                )
             url = next_url
     except FetchError as error:
-        raise BadInput(f"--seeds: {source} cannot be fetched: {error}") from None
+        raise BadInput(f"{source} cannot be fetched: {error}", option="seeds") from None
     finally:
         await clients.close()
     if fetched.status != 200 or fetched.truncated:
@@ -186,7 +192,7 @@ async def _fetch_seeds(settings: Settings, resolver: Resolver, source: str) -> b
             reason = "it arrived damaged or incomplete"
         else:
             reason = f"it is longer than {_MAX_SEED_BYTES // 2**20} MiB"
-        raise BadInput(f"--seeds: {source} cannot be fetched: {reason}")
+        raise BadInput(f"{source} cannot be fetched: {reason}", option="seeds")
     return fetched.body
 
 
@@ -248,7 +254,10 @@ async def find_private_hosts(
     if not allowed:
         names = names[:_NAMES_CHECKED]
     elif len(names) > _NAMES_CHECKED and say is not None:
-        say(f"Looking up {len(names):,} hosts: --allow-private needs to know which have private addresses.")
+        say(
+            f"Looking up {len(names):,} hosts: {named('allow_private', True)} needs to know which have private "
+            "addresses."
+        )
     looking_up = asyncio.ensure_future(_private_names(resolver, names, allowed=allowed))
     try:
         await asyncio.wait((looking_up,), timeout=_SLOW_LOOKUP_SECONDS)
@@ -272,8 +281,8 @@ async def _private_addresses(resolver: Resolver, addresses: Sequence[str], *, al
         if reason is not None and await _refusal(resolver, address):
             if not allowed:
                 raise BadInput(
-                    f"{address} is not on the public internet ({reason}). To crawl it, add --allow-private, which "
-                    "permits the hosts of the given URLs."
+                    f"{address} is not on the public internet ({reason}). To crawl it, add "
+                    f"{named('allow_private', True)}, which permits the hosts of the given URLs."
                 )
             found.append(address)
     return found
@@ -288,8 +297,8 @@ async def _private_names(resolver: Resolver, names: Sequence[str], *, allowed: b
         for name, refusal in zip(batch, refusals, strict=True):
             if refusal and not allowed:
                 raise BadInput(
-                    f"{refusal}: not on the public internet. To crawl it, add --allow-private, which permits the hosts "
-                    f"of the given URLs, or --resolve {name}:ADDRESS, which permits this one."
+                    f"{refusal}: not on the public internet. To crawl it, add {named('allow_private', True)}, which "
+                    f"permits the hosts of the given URLs, or {named('resolve', name)}, which permits this one."
                 )
             if refusal:
                 found.append(name)

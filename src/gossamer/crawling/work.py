@@ -25,6 +25,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Destination
+from gossamer.option_names import named
 from gossamer.policy.urls import origin
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
@@ -404,7 +405,7 @@ class CrawlReport(msgspec.Struct, frozen=True):
         """
         if not self.records.exists():
             raise BadInput(
-                "the pages of this crawl were not kept for one. Crawl it again with --fresh."
+                f"the pages of this crawl were not kept for one. Crawl it again with {named('fresh', True)}."
                 if self.is_private
                 else f"{self.records} does not exist. To make one from another file: gossamer report FILE"
             )
@@ -442,7 +443,7 @@ def check_report(settings: Settings) -> None:
         outputs = [Path(output.path) for output in settings.crawl.output if _is_readable(output.path)]
         page = Path(settings.crawl.report)
         if page.suffix.lower() not in (".html", ".htm"):
-            raise BadInput(f"--report: {page} does not end with .html. Name a page, for example report.html.")
+            raise BadInput(f"{page} does not end with .html. Name a page, for example report.html.", option="report")
         check_target(page, outputs)
 
 

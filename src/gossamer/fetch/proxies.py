@@ -19,6 +19,7 @@ from gossamer.errors import BadInput
 from gossamer.fetch.request import basic_credentials
 from gossamer.net.credentials import ENCODE, hide_secrets
 from gossamer.net.names import domain_name
+from gossamer.option_names import label
 from gossamer.policy.proxies import MAX_PROXIES
 
 _DEFAULT_PORTS = {"http": 8080, "https": 443, "socks5": 1080, "socks5h": 1080}
@@ -175,7 +176,7 @@ def read_app_proxies(given: object) -> object:
 def check_proxies(text: str, of_apps: Mapping[str, str], *, only_one: bool) -> None:
     """Raise BadInput, without secrets, for the first list with an invalid proxy. `of_apps`: lists by application.
     `only_one`: `fetch.egress_url` is set, which finds the address of a single proxy."""
-    lists = {"--proxy": text, **{f"fetch.app_proxies.{appid}": own for appid, own in of_apps.items()}}
+    lists = {label("proxy"): text, **{f"fetch.app_proxies.{appid}": own for appid, own in of_apps.items()}}
     for name, text in lists.items():
         try:
             count = len(parse_proxies(text))

@@ -125,7 +125,7 @@ def read_kinds(texts: Iterable[str]) -> tuple[str, ...]:
     names = {name.strip().lower() for text in texts for name in text.split(",")} - {""}
     for name in sorted(names):
         if name not in _ENDINGS and name != ALL:
-            raise BadInput(f"--assets: there is no kind {name!r:.80}. Write {', '.join(KINDS)} or {ALL}.")
+            raise BadInput(f"there is no kind {name!r:.80}. Write {', '.join(KINDS)} or {ALL}.", option="assets")
     return KINDS if ALL in names else tuple(kind for kind in KINDS if kind in names)
 
 

@@ -1,7 +1,8 @@
 """Words for people: why requests failed or were skipped and what to do about it; and numbers, sizes and times.
 
 Records and counters carry a reason as one word (`reason`); here each word has a title and advice. A word without a row
-is shown as it is. Advice may name only options of `gossamer crawl`; a title completes "Cannot fetch URL: …", where
+is shown as it is. Advice may name only options of `gossamer crawl`, in
+braces (see option_names.py); a title completes "Cannot fetch URL: …", where
 `fetch_error` writes "The" and "It" in lower case. Fixed: the words; that the title of a FetchError's `kind` is its
 message in errors.py, because `fetch_error` removes it from the text of the error; and that every such kind, every
 DropReason and every reason that the fetcher (worker/fetcher.py) or a spider gives has a row (a test compares).
@@ -9,6 +10,7 @@ DropReason and every reason that the fetcher (worker/fetcher.py) or a spider giv
 
 from typing import NamedTuple
 
+from gossamer.option_names import named, reader
 from gossamer.policy.urls import host, registered_domain
 
 
@@ -30,23 +32,23 @@ _EXPLANATIONS = {
     "fetch": Explanation("The page could not be fetched"),
     "blocked_address": Explanation(
         "The address is not on the public internet",
-        "If the server is your own: --allow-private permits the hosts of the given URLs, --resolve HOST:ADDRESS any.",
+        "If the server is your own: {allow_private=True} permits the hosts of the given URLs, {resolve=HOST} any.",
     ),
     "dns": Explanation(
         "The host name could not be resolved",
-        "Look for a typing error, or name its address with --resolve HOST:ADDRESS.",
+        "Look for a typing error, or name its address with {resolve=HOST}.",
     ),
     "connect": Explanation("The server did not accept the connection", "Check whether it is running."),
     "connect_timeout": Explanation("The connection was not made in time", "A firewall may drop connections."),
     "tls": Explanation(
         "The secure connection could not be established",
-        "The field exception of its record has the cause. --ca-file names an authority of your own, --insecure accepts "
-        "any certificate.",
+        "The field exception of its record has the cause. {ca_file} names an authority of your own, "
+        "{insecure=True} accepts any certificate.",
     ),
     "proxy": Explanation("The proxy could not be used", "Check its address and password."),
     "first_byte_timeout": Explanation("The response did not begin in time", "The server may be overloaded."),
     "idle_timeout": Explanation("The response stopped in the middle", "The server may be overloaded."),
-    "total_timeout": Explanation("The whole response took too long", "A larger --timeout waits for it."),
+    "total_timeout": Explanation("The whole response took too long", "A larger {timeout} waits for it."),
     "not_sent_in_time": Explanation("The request was not sent in time"),
     "connection_lost": Explanation("The connection ended before the response was complete"),
     "bad_response": Explanation("The response is not HTTP"),
@@ -62,12 +64,12 @@ _EXPLANATIONS = {
     "spider_error": Explanation("The spider failed on this page", "The field exception of its record has the error."),
     "robots_unreachable": Explanation(
         "robots.txt could not be fetched, so nothing of the site may be fetched",
-        "A longer --robots-patience waits for it. --ignore-robots is for sites of your own.",
+        "A longer {robots_patience} waits for it. {ignore_robots=True} is for sites of your own.",
     ),
     "worker_died": Explanation("Workers died with this page", "Its size or content may have used up their memory."),
     "wrong_type": Explanation("The response is not the image or other file that was expected"),
     "incomplete": Explanation("The file arrived damaged or incomplete"),
-    "too_large": Explanation("The file is too large", "--assets-max-bytes keeps larger ones."),
+    "too_large": Explanation("The file is too large", "{assets_max_bytes} keeps larger ones."),
     "record_too_large": Explanation(
         "No message of the application's topic can hold the record", "Raise the topic's max.message.bytes."
     ),
@@ -91,24 +93,24 @@ _EXPLANATIONS = {
     ),
     "sitemap_refused": Explanation(
         "robots.txt names a sitemap that is not fetched",
-        "Its URL is not valid, or --deny or a limit of pages refuses it.",
+        "Its URL is not valid, or {deny} or a limit of pages refuses it.",
     ),
     # Dropped on purpose (DropReason). Links that are not followed are only counted, without a title: where a title says
     # "redirects" or "leads", a request is dropped for this reason only because of where it was redirected.
     "duplicate": Explanation("It redirects to a page that was found before"),
-    "offsite": Explanation("It redirects out of the crawl's scope", "--allow-domain adds a domain."),
+    "offsite": Explanation("It redirects out of the crawl's scope", "{allow_domain} adds a domain."),
     "depth": Explanation("Deeper than the crawl's limit"),
-    "robots": Explanation("robots.txt does not allow it", "--ignore-robots is for sites of your own."),
+    "robots": Explanation("robots.txt does not allow it", "{ignore_robots=True} is for sites of your own."),
     "budget": Explanation("A limit of pages was reached"),
-    "max_assets": Explanation("The limit of assets was reached", "A larger --max-assets fetches more."),
+    "max_assets": Explanation("The limit of assets was reached", "A larger {max_assets} fetches more."),
     "stopped": Explanation("The crawl was stopped"),
     "expired": Explanation("The time of the crawl was over"),
     "blacklisted": Explanation("The domain is blacklisted"),
     "extension": Explanation("It redirects to a file type that is not fetched"),
     "pattern": Explanation(
-        "It is one of too many alike", "A larger --pattern-max-pages or --path-repeats follows more."
+        "It is one of too many alike", "A larger {pattern_max_pages} or {path_repeats} follows more."
     ),
-    "filtered": Explanation("It redirects to a URL that --allow or --deny refuses"),
+    "filtered": Explanation("It redirects to a URL that {allow} or {deny} refuses"),
     "unknown_spider": Explanation("No worker has its spider"),
     "nofollow": Explanation("The page asks not to follow its links"),
     "scheme": Explanation("It leads to neither http nor https"),
@@ -117,11 +119,11 @@ _EXPLANATIONS = {
     "moved": Explanation("It continues under another domain"),
     "lost": Explanation(
         "The frontier's server lost it, with a part of its append-only file",
-        "Valkey 9.1.2 or newer does not lose requests in this way. --fresh fetches everything.",
+        "Valkey 9.1.2 or newer does not lose requests in this way. {fresh=True} fetches everything.",
     ),
 }
 
-_ACCEPT_ANY = " --insecure accepts any certificate."
+_ACCEPT_ANY = " {insecure=True} accepts any certificate."
 _NO_TLS = "The server does not speak TLS on this port: try http:// in place of https://."
 _OLD_TLS = "The server has only versions of TLS before 1.2, which browsers refuse, too."
 # Advice on `tls` by a part of the error's text, in lower case: OpenSSL's words for the cause, or those of an alert that
@@ -130,23 +132,23 @@ _TLS_ADVICE = {
     "certificate has expired": "The certificate has expired: the site's operator must renew it." + _ACCEPT_ANY,
     "not yet valid": "The certificate is valid from a later time on: check the clock of this machine." + _ACCEPT_ANY,
     "certificate in certificate chain": (
-        "The authority of the certificate is not trusted here: --ca-file names a file with it." + _ACCEPT_ANY
+        "The authority of the certificate is not trusted here: {ca_file} names a file with it." + _ACCEPT_ANY
     ),
     "self-signed certificate": (
-        "The server has signed its certificate itself: --ca-file names a file with it." + _ACCEPT_ANY
+        "The server has signed its certificate itself: {ca_file} names a file with it." + _ACCEPT_ANY
     ),
     "issuer certificate": (
         "The authority of the certificate is not trusted here, or the server does not send its intermediate "
-        "certificates: --ca-file names a file with the missing ones." + _ACCEPT_ANY
+        "certificates: {ca_file} names a file with the missing ones." + _ACCEPT_ANY
     ),
     "verify the first certificate": (
-        "The server does not send its intermediate certificates: --ca-file names a file with the missing ones."
+        "The server does not send its intermediate certificates: {ca_file} names a file with the missing ones."
         + _ACCEPT_ANY
     ),
     "mismatch": "The certificate is that of other names: look for a typing error in the URL." + _ACCEPT_ANY,
     "revoked": "The certificate was revoked: the site's operator must replace it." + _ACCEPT_ANY,
-    "too weak": "The key or signature of the certificate is too weak. --insecure accepts it.",
-    "too small": "A key of the server is too small. --insecure accepts it.",
+    "too weak": "The key or signature of the certificate is too weak. {insecure=True} accepts it.",
+    "too small": "A key of the server is too small. {insecure=True} accepts it.",
     "certificate purpose": "The certificate is not meant for servers." + _ACCEPT_ANY,
     "certificate required": "The server wants a certificate of the client, and Gossamer sends none.",
     "wrong version number": _NO_TLS,
@@ -159,10 +161,10 @@ _TLS_ADVICE = {
     "unrecognized name": "The server has no site of this name: look for a typing error in the URL.",
     "handshake failure": (
         "The server has no cipher, curve or signature that this machine accepts, or wants a certificate of the client. "
-        "--insecure accepts old ciphers."
+        "{insecure=True} accepts old ciphers."
     ),
-    "legacy renegotiation": "The server lacks secure renegotiation (RFC 5746). --insecure connects nevertheless.",
-    "wrong signature type": "The server signs with SHA-1 or an unknown method. --insecure accepts old ones.",
+    "legacy renegotiation": "The server lacks secure renegotiation (RFC 5746). {insecure=True} connects nevertheless.",
+    "wrong signature type": "The server signs with SHA-1 or an unknown method. {insecure=True} accepts old ones.",
     "internal error": "The server has ended the handshake with an error of its own.",
     "alert": "The server has refused the handshake with this alert.",
     "certificate": "The certificate is not valid." + _ACCEPT_ANY,
@@ -174,10 +176,10 @@ _CONNECT_ADVICE = {
 
 # Advice by HTTP status, for those where something can be done.
 _HTTP_ADVICE = {
-    401: "The server asks for a login: --header or --cookie can send one.",
+    401: "The server asks for a login: {header} or {cookie} can send one.",
     403: "The server refuses these pages to this crawler.",
-    429: "The server asks for fewer requests: crawl with a lower --rate.",
-    503: "The server may be overloaded: crawl with a lower --rate.",
+    429: "The server asks for fewer requests: crawl with a lower {rate}.",
+    503: "The server may be overloaded: crawl with a lower {rate}.",
 }
 
 
@@ -186,8 +188,14 @@ def explain(reason: str) -> Explanation:
     prefix, _, code = reason.partition("_")
     if prefix == "http" and code.isdecimal():
         status = int(code)
-        return Explanation(f"{status} {status_phrase(status)}".strip(), _HTTP_ADVICE.get(status, ""))
-    return _EXPLANATIONS.get(reason) or Explanation(reason or "Unknown")
+        return Explanation(f"{status} {status_phrase(status)}".strip(), _worded(_HTTP_ADVICE.get(status, "")))
+    found = _EXPLANATIONS.get(reason)
+    return Explanation(*map(_worded, found)) if found else Explanation(reason or "Unknown")
+
+
+def _worded(template: str) -> str:
+    """Return a text with its options as the reader writes them."""
+    return template.format_map(reader.get()) if "{" in template else template
 
 
 def cause_advice(reason: str, detail: str) -> str:
@@ -196,7 +204,7 @@ def cause_advice(reason: str, detail: str) -> str:
     parts = _TLS_ADVICE if reason == "tls" else _CONNECT_ADVICE if reason == "connect" else {}
     # Behind the name of the host, in which any word may be.
     cause = detail.rpartition(": ")[2].lower().replace("_", " ").replace("self signed", "self-signed")
-    return next((words for part, words in parts.items() if part in cause), explain(reason).advice)
+    return next((_worded(words) for part, words in parts.items() if part in cause), explain(reason).advice)
 
 
 CANNOT_FETCH = "Cannot fetch "
@@ -226,7 +234,7 @@ def fetch_error(url: str, reason: str, detail: str = "", *, advice: str = "", re
 
 def follow_advice(target: str) -> str:
     """Return the advice for a URL that redirects to this target, out of the crawl's scope."""
-    return f"To follow it, add --allow-domain {registered_domain(host(target))}, or start from there."
+    return f"To follow it, add {named('allow_domain', registered_domain(host(target)))}, or start from there."
 
 
 def status_phrase(status: int) -> str:

@@ -191,7 +191,7 @@ def _written(config: Path | None) -> dict[str, Given]:
     if config is None:
         config = Path(CONFIG_FILE) if Path(CONFIG_FILE).is_file() else None
     elif not config.is_file():
-        raise BadInput(f"--config: there is no file {config}")
+        raise BadInput(f"there is no file {config}", option="config")
     values: dict[str, Given] = values_of_file(Settings, config) if config else {}
     merge(values, values_of_environment(Settings, os.environ))
     return values

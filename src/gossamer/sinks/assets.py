@@ -20,6 +20,7 @@ from gossamer.errors import BadInput
 from gossamer.model.assets import file_ending
 from gossamer.model.json_codec import encode_value
 from gossamer.model.record import Output, PageRecord
+from gossamer.option_names import named
 from gossamer.sinks.append import (
     FileSink,
     Ledger,
@@ -67,10 +68,10 @@ class AssetFolder:
 def check_asset_folder(path: str) -> None:
     """Check that assets can be written to a folder that a user names. Raises BadInput."""
     if path == "-" or "://" in path:
-        raise BadInput(f"--assets-to: {path} is no folder on this machine. Name one, for example assets.")
+        raise BadInput(f"{path} is no folder on this machine. Name one, for example assets.", option="assets_to")
     folder, fault = check_folder(Path(path))
     if fault:
-        raise BadInput(f"--assets-to: {folder} {fault}. Name another folder.")
+        raise BadInput(f"{folder} {fault}. Name another folder.", option="assets_to")
 
 
 class _Line(msgspec.Struct):
@@ -117,7 +118,7 @@ def _lines(folder: Path) -> Iterator[_Line]:
                 except msgspec.DecodeError as error:
                     raise BadInput(
                         f"{folder / MANIFEST} is not the manifest of a crawl ({error}). Name another folder with "
-                        "--assets-to, or delete it."
+                        f"{named('assets_to')}, or delete it."
                     ) from None
 
 

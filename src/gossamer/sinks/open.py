@@ -18,6 +18,7 @@ import msgspec
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import Destination, ItemRecord, PageRecord
 from gossamer.net.credentials import hide_secrets
+from gossamer.option_names import named
 from gossamer.sinks.append import AppendFile, FileSink, Ledger, OnMissing, check_folder
 from gossamer.sinks.assets import AssetFolder, manifest_of
 from gossamer.sinks.base import RecordFilter, Sink
@@ -166,7 +167,7 @@ def check_outputs(outputs: Sequence[Named], *, tables: TableOptions = NO_TABLES,
     server. `replaces`: existing tables will be emptied and may have other columns.
     """
     if not outputs:
-        raise BadInput("no output is named; try -o pages.jsonl")
+        raise BadInput(f"no output is named; try {named('output', 'pages.jsonl')}")
     seen: set[str] = set()
     for output in outputs:
         opened = _resolve(output, tables)

@@ -23,6 +23,7 @@ import msgspec
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.json_codec import encode_value, to_json_types
 from gossamer.model.record import ItemRecord, Output, PageRecord
+from gossamer.option_names import named
 from gossamer.sinks.framing import RECENT, FileFormat, Tail, chunks_at, first_nul
 from gossamer.sinks.jsonl import read_records
 from gossamer.storage.files import flush
@@ -257,8 +258,10 @@ def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
         raise BadInput(f"not a CSV file: {exc}") from exc
 
 
-WAYS_OUT = "name another file, delete it, or begin it again with --fresh if a crawl of these URLs wrote it here"
-"""Advice for an existing table with other columns."""
+def ways_out() -> str:
+    """Return what a person can do about a table of other columns."""
+    again = f"begin it again with {named('fresh', True)} if a crawl of these URLs wrote it here"
+    return f"name another file, delete it, or {again}"
 
 
 def check_csv(path: Path, kind: str, columns: Sequence[str] | None, *, guard: bool) -> None:
@@ -269,7 +272,7 @@ def check_csv(path: Path, kind: str, columns: Sequence[str] | None, *, guard: bo
         return
     if has_only_header(path, own=True):  # the crawl begins it again
         return
-    raise BadInput(f"the output {path} exists and has other columns; {WAYS_OUT}")
+    raise BadInput(f"the output {path} exists and has other columns; {ways_out()}")
 
 
 # --- tables that are built from a spool -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from gossamer.option_names import named
 from gossamer.policy.words import counted
 
 _URLS_KNOWN = 20_000
@@ -109,4 +110,4 @@ def filter_sentences(counts: dict[str, FilterCount], *, are_all: bool) -> list[s
 
 
 def _option(name: str) -> str:
-    return "matched by no --allow" if name == NOT_ALLOWED else f"--{name}"
+    return f"matched by no {named('allow')}" if name == NOT_ALLOWED else named(*name.split(" ", 1))

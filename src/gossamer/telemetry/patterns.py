@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from gossamer.option_names import named
 from gossamer.policy.patterns import MANY_REPEATS, Signs, signs_of, url_pattern
 from gossamer.policy.urls import origin
 
@@ -113,21 +114,22 @@ def growth_sentence(pattern: str, count: PatternCount) -> str:
     match count.growth:
         case Growth.REPEATS:
             return (
-                f"{begin}whose paths repeat a directory{example} Relative links without end do that. --path-repeats 1 "
-                "follows fewer of them, --deny none."
+                f"{begin}whose paths repeat a directory{example} Relative links without end do that. "
+                f"{named('path_repeats', 1)} follows fewer of them, {named('deny')} none."
             )
         case Growth.SESSIONS:
             return (
                 f"{begin}each with another {signs_of(count.example).token}{example} If it only names a session, "
-                f"--drop-parameter {signs_of(count.example).token} leaves it out."
+                f"{named('drop_parameter', signs_of(count.example).token)} leaves it out."
             )
         case Growth.PARAMETERS:
             return (
-                f"{begin}with ever more combinations of parameters{example} --pattern-max-pages N bounds such pages, "
-                "--deny leaves them out."
+                f"{begin}with ever more combinations of parameters{example} "
+                f"{named('pattern_max_pages', 'N')} bounds such pages, {named('deny')} leaves them out."
             )
         case Growth.DEEP:
             return (
-                f"{begin}up to {count.depth:,} links from the start{example} --pattern-max-pages N bounds the pages "
-                "whose URLs differ only in numbers, as those of calendars do; --deny leaves them out."
+                f"{begin}up to {count.depth:,} links from the start{example} "
+                f"{named('pattern_max_pages', 'N')} bounds the pages whose URLs differ only in numbers, as "
+                f"those of calendars do; {named('deny')} leaves them out."
             )

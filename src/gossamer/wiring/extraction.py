@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.errors import BadExtraction, BadInput
 from gossamer.model.extraction import Extraction
+from gossamer.option_names import label, named
 from gossamer.settings.crawl import CrawlSettings
 
 if TYPE_CHECKING:  # imported late: most crawls have no rules
@@ -30,11 +31,16 @@ def load_extraction(crawl: CrawlSettings) -> Extraction | None:
     if not crawl.field:
         if crawl.each:
             raise BadInput(
-                "--each: there is no --field that it could be for. Write --each SELECTOR --field NAME=SELECTOR."
+                f"there is no {named('field')} that it could be for. Write {named('each', 'SELECTOR')} "
+                f"{named('field', 'NAME=SELECTOR')}.",
+                option="each",
             )
         return _load(crawl.extract) if crawl.extract else None
     if crawl.extract:
-        raise BadInput("--field and --extract cannot be combined. Write the fields into the file, or omit one of them.")
+        raise BadInput(
+            f"{label('field')} and {label('extract')} cannot be combined. Write the fields into the file, or omit "
+            "one of them."
+        )
     from gossamer.extract.fields import check_rules
 
     fields: dict[str, str] = {}
@@ -42,17 +48,17 @@ def load_extraction(crawl: CrawlSettings) -> Extraction | None:
         name, equals, selector = text.partition("=")
         name = name.strip()
         if not equals or not name or not selector.strip() or not re.fullmatch(r"[^\s@:.#\[\]\"']+", name):
-            raise BadInput(f"--field: cannot read {text!r}. {_FIELD_EXAMPLE}")
+            raise BadInput(f"cannot read {text!r}. {_FIELD_EXAMPLE}", option="field")
         if name in fields:
-            raise BadInput(f"--field: {name} is given twice. Write one --field for each name.")
+            raise BadInput(f"{name} is given twice. Write one {named('field')} for each name.", option="field")
         fields[name] = selector
     try:
         return check_rules({**({"each": crawl.each} if crawl.each else {}), "fields": fields})
     except BadExtraction as fault:
         if fault.path[:1] == ("each",):
-            raise BadInput(f"--each: {fault.reason}. Write a CSS selector, for example .product.") from None
+            raise BadInput(f"{fault.reason}. Write a CSS selector, for example .product.", option="each") from None
         name = f" {fault.path[1]}" if len(fault.path) > 1 else ""
-        raise BadInput(_sentence(f"--field{name}: {fault.reason}")) from None
+        raise BadInput(_sentence(f"{label('field')}{name}: {fault.reason}")) from None
 
 
 def _sentence(text: str) -> str:
@@ -68,7 +74,7 @@ def _load(source: str | dict[str, Any]) -> Extraction:
         try:
             return check_rules(source)
         except BadExtraction as fault:
-            raise BadInput(_sentence(f"--extract: {fault.detail}")) from None
+            raise BadInput(_sentence(fault.detail), option="extract") from None
     path = Path(source)
     text = _read(path)
     try:
@@ -84,16 +90,19 @@ def _read(path: Path) -> str:
     try:
         if os.path.getsize(path) > _MAX_FILE_BYTES:
             raise BadInput(
-                f"--extract: {path} is larger than {_MAX_FILE_BYTES // 1024:,} KiB; this is no file of rules."
+                f"{path} is larger than {_MAX_FILE_BYTES // 1024:,} KiB; this is no file of rules.", option="extract"
             )
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise BadInput(
-            f"--extract: cannot read {path}: {error.strerror or error}. Name a file of rules, or write --field "
-            "NAME=SELECTOR."
+            f"cannot read {path}: {error.strerror or error}. Name a file of rules, or write "
+            f"{named('field', 'NAME=SELECTOR')}.",
+            option="extract",
         ) from None
     except UnicodeDecodeError:
-        raise BadInput(f"--extract: {path} is not UTF-8 text. Name a file of rules in YAML, JSON or TOML.") from None
+        raise BadInput(
+            f"{path} is not UTF-8 text. Name a file of rules in YAML, JSON or TOML.", option="extract"
+        ) from None
 
 
 def _decoded(path: Path, text: str) -> Any:

@@ -31,6 +31,7 @@ from gossamer.model.request import Batch
 from gossamer.net.guard import parse_networks
 from gossamer.net.names import domain_name
 from gossamer.net.resolve import Resolver
+from gossamer.option_names import label, named
 from gossamer.policy.parameters import DroppedParameters
 from gossamer.policy.patterns import DEFAULT_PATH_REPEATS
 from gossamer.policy.scope import check_regex, file_extension
@@ -78,20 +79,24 @@ def check_settings(settings: Settings) -> None:
     if settings.fetch.egress_url:
         address_service(settings)
     checks: tuple[tuple[str, Any, Callable[[Any], object]], ...] = (
-        ("--ca-file", settings.fetch.ca_file, lambda path: TlsContexts(extra_ca=path)),
-        ("--resolve", settings.fetch.resolve, lambda overrides: Resolver(overrides=overrides)),
-        ("--allow-network", settings.allow_networks, parse_networks),
-        ("--allow-domain", settings.crawl.allow_domain, lambda names: list(map(domain_name, names))),
-        ("--headers-for", settings.crawl.headers_for, lambda names: list(map(domain_name, names))),
-        ("--drop-parameter", settings.crawl.drop_parameter, DroppedParameters),
-        ("--deny-extension", settings.crawl.deny_extension, lambda endings: list(map(file_extension, endings))),
+        ("ca_file", settings.fetch.ca_file, lambda path: TlsContexts(extra_ca=path)),
+        ("resolve", settings.fetch.resolve, lambda overrides: Resolver(overrides=overrides)),
+        ("allow_network", settings.allow_networks, parse_networks),
+        ("allow_domain", settings.crawl.allow_domain, lambda names: list(map(domain_name, names))),
+        ("headers_for", settings.crawl.headers_for, lambda names: list(map(domain_name, names))),
+        ("drop_parameter", settings.crawl.drop_parameter, DroppedParameters),
+        (
+            "deny_extension",
+            settings.crawl.deny_extension,
+            lambda endings: list(map(file_extension, endings)),
+        ),
     )
     for option, value, check in checks:
         try:
             if value:
                 check(value)
         except BadInput as error:
-            raise BadInput(f"{option}: {error}") from None
+            raise BadInput(str(error), option=option) from None
 
 
 def address_service(settings: Settings) -> AddressService:
@@ -113,7 +118,7 @@ def check_attrs(attrs: dict[str, Any] | None) -> None:
     while containers:
         depth += 1
         if depth > MOST_NESTED:
-            raise BadInput(f"--attrs: nested more than {MOST_NESTED} levels deep. Make the object flatter.")
+            raise BadInput(f"nested more than {MOST_NESTED} levels deep. Make the object flatter.", option="attrs")
         values = [value for container in containers for value in _contents(container)]
         containers = [value for value in values if _check_value(value)]
 
@@ -140,15 +145,15 @@ def _check_value(value: object) -> bool:
         case int():
             if not _LEAST_INTEGER <= value <= _MOST_INTEGER:
                 raise BadInput(
-                    f"--attrs: an integer has more than 64 bits ({len(str(value))} digits). Write it as text."
+                    f"an integer has more than 64 bits ({len(str(value))} digits). Write it as text.", option="attrs"
                 )
         case float():
             if not math.isfinite(value):
-                raise BadInput(f"--attrs: JSON has no {value}. Write null or text.")
+                raise BadInput(f"JSON has no {value}. Write null or text.", option="attrs")
         case str():
-            _check_text("--attrs", value)
+            _check_text(label("attrs"), value)
         case _:
-            raise BadInput(f"--attrs: JSON has no value like {value!r}. Write it as text.")
+            raise BadInput(f"JSON has no value like {value!r}. Write it as text.", option="attrs")
     return False
 
 
@@ -195,14 +200,17 @@ def parse_expires(text: str, *, now: float) -> float:
         try:
             stamp = datetime.fromisoformat(text.strip())
         except ValueError:
-            raise BadInput(f"--expires: cannot read {text!r}. Write 90m, 12h, 3d, or 2030-01-31T12:00.") from None
+            raise BadInput(
+                f"cannot read {text!r}. Write 90m, 12h, 3d, or 2030-01-31T12:00.", option="expires"
+            ) from None
         moment = (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
     if moment > now + CENTURY_SECONDS:
         raise BadInput(
-            f"--expires: {text!r:.80} is more than a hundred years away. Omit the option if the crawl never expires."
+            f"{text!r:.80} is more than a hundred years away. Omit the option if the crawl never expires.",
+            option="expires",
         )
     if moment <= now:
-        raise BadInput(f"--expires: the time {text!r} has passed. Write a time in the future.")
+        raise BadInput(f"the time {text!r} has passed. Write a time in the future.", option="expires")
     return moment
 
 
@@ -278,7 +286,7 @@ def make_plan(
     extraction = load_extraction(crawl)
     _check_unique(crawl, extraction)
     terms = _terms(settings, seeds, now=now, private_hosts=private_hosts, extraction=extraction)
-    for kind, texts in (("--allow", crawl.allow), ("--deny", crawl.deny)):
+    for kind, texts in ((label("allow"), crawl.allow), (label("deny"), crawl.deny)):
         for text in texts:
             check_regex(text, kind, linear=False)
     scope_of(terms)  # raises BadInput for a filter that is not valid
@@ -306,12 +314,14 @@ def _check_unique(crawl: CrawlSettings, extraction: Extraction | None) -> None:
     """Check that there are items with the fields of --unique, as far as can be told. Raises BadInput."""
     if not crawl.unique or extraction is None:
         if crawl.unique and crawl.spider in _BUILT_IN_SPIDERS and not (crawl.text or crawl.markdown):
-            raise BadInput("--unique: the crawl takes no items from the pages. Add --field NAME=SELECTOR.")
+            raise BadInput(
+                f"the crawl takes no items from the pages. Add {named('field', 'NAME=SELECTOR')}.", option="unique"
+            )
         return
     names = field_names(extraction)
     for field in crawl.unique:
         if field not in names:
-            raise BadInput(f"--unique: there is no field {field}. Name one of: {', '.join(names)}.")
+            raise BadInput(f"there is no field {field}. Name one of: {', '.join(names)}.", option="unique")
 
 
 def derived_id(
@@ -373,12 +383,18 @@ def content_options(settings: Settings) -> ContentOptions | None:
     each other, and if the extra for text is not installed."""
     crawl = settings.crawl
     if not crawl.text and not crawl.markdown:
-        for name, value in (("--chunk", crawl.chunk), ("--text-in", crawl.text_in)):
+        for name, value in (("chunk", crawl.chunk), ("text_in", crawl.text_in)):
             if value is not None:
-                raise BadInput(f"{name}: there is no text to put there. Add --markdown or --text.")
+                raise BadInput(
+                    f"there is no text to put there. Add {named('markdown', True)} or {named('text', True)}.",
+                    option=name,
+                )
         return None
     if crawl.text and crawl.markdown and crawl.chunk is not None:
-        raise BadInput("--chunk: it splits either Markdown or text. Omit --text or --markdown.")
+        raise BadInput(
+            f"it splits either Markdown or text. Omit {named('text', True)} or {named('markdown', True)}.",
+            option="chunk",
+        )
     from gossamer.extract.content_pool import require_trafilatura  # imported late: most crawls extract no text
 
     require_trafilatura()
@@ -420,9 +436,9 @@ def check_assets(settings: Settings) -> None:
     """Check the options for assets. Raises BadInput."""
     crawl = settings.crawl
     kinds = read_kinds(crawl.assets)
-    for name, value in (("--assets-to", crawl.assets_to), ("--max-assets", crawl.max_assets)):
+    for name, value in (("assets_to", crawl.assets_to), ("max_assets", crawl.max_assets)):
         if value and not kinds:
-            raise BadInput(f"{name}: no assets are asked for. Add, for example, --assets images,pdf.")
+            raise BadInput(f"no assets are asked for. Add, for example, {named('assets', 'images,pdf')}.", option=name)
     folder = asset_folder(settings)
     if folder:
         check_asset_folder(folder)
@@ -431,7 +447,10 @@ def check_assets(settings: Settings) -> None:
 def check_csv_guard(settings: Settings) -> None:
     """Check that --csv-guard, which a person typed, has a file to guard. Raises BadInput."""
     if not any(path.lower().endswith(CSV) for path in settings.crawl.output_paths):
-        raise BadInput("--csv-guard: no output is a CSV file. Name one, for example -o items.csv, or omit the option.")
+        raise BadInput(
+            f"no output is a CSV file. Name one, for example {named('output', 'items.csv')}, or omit the option.",
+            option="csv_guard",
+        )
 
 
 def _is_table(output: Destination) -> bool:
@@ -446,7 +465,7 @@ def _checked_id(text: str) -> str:
         or any(character in text for character in " \t\"'")
     ):
         raise BadInput(
-            f"--crawl-id: cannot use {text!r}. Write 1 to {_NAME_CHARACTERS} characters, no spaces, no quotes."
+            f"cannot use {text!r}. Write 1 to {_NAME_CHARACTERS} characters, no spaces, no quotes.", option="crawl_id"
         )
     return text
 
@@ -463,9 +482,8 @@ def _terms(
     crawl, fetch = settings.crawl, settings.fetch
     domains, hosts, directories = _scope_places(crawl.scope, seeds)
     if crawl.scope == "any" and crawl.allow_domain:
-        raise BadInput(
-            "--scope any and --allow-domain contradict each other: any host is in scope already. Omit one of them."
-        )
+        both = f"{label('scope')} any and {label('allow_domain')}"
+        raise BadInput(f"{both} contradict each other: any host is in scope already. Omit one of them.")
     domains = tuple(sorted({*domains, *map(domain_name, crawl.allow_domain)}))
     terms = Terms(
         maxdepth=crawl.depth,
@@ -524,8 +542,8 @@ def _scope_places(scope: str, seeds: Sequence[str]) -> tuple[tuple[str, ...], tu
         names = {directory(url) for url in seeds}
     if len(names) > _PLACES_IN_SCOPE:
         raise BadInput(
-            f"--scope {scope}: the seeds lie in {len(names):,} places, more than the limit of {_PLACES_IN_SCOPE:,}. "
-            "Use --scope any with --depth, or several crawls."
+            f"{label('scope')} {scope}: the seeds lie in {len(names):,} places, more than the limit of "
+            f"{_PLACES_IN_SCOPE:,}. Use {named('scope', 'any')} with {named('depth')}, or several crawls."
         )
     found = tuple(sorted(names))
     return {"domain": (found, (), ()), "host": ((), found, ()), "path": ((), (), found)}[scope]

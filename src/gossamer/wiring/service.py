@@ -59,7 +59,7 @@ _KAFKA = "kafka://"
 def check_bus(address: str) -> None:
     """Check the address of a bus. Raises BadInput."""
     if address != STREAMS and not (address.startswith(_KAFKA) and len(address) > len(_KAFKA)):
-        raise BadInput(f"--bus: cannot use {address!r}. Write streams, or kafka://host:port,host:port.")
+        raise BadInput(f"cannot use {address!r}. Write streams, or kafka://host:port,host:port.", option="bus")
 
 
 def open_bus(

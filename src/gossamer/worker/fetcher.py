@@ -42,6 +42,7 @@ from gossamer.frontier.base import RedirectPermit
 from gossamer.model.assets import ASSET_SPIDER, Asset
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
+from gossamer.option_names import named
 from gossamer.policy.lateness import is_late, send_by
 from gossamer.policy.pacing import Pacing
 from gossamer.policy.retry import Retry, decide, is_unanswered, longest_retrying, parse_retry_after
@@ -497,7 +498,7 @@ class Fetcher:
                 detail, advice = attempt.url, follow_advice(attempt.url)
             elif reason == DropReason.BLOCKED_ADDRESS and (name := host(attempt.url)) != host(attempt.lease.url):
                 # It redirects there. --allow-private would not help: it permits only the hosts that were given.
-                advice = f"If the server is your own, --resolve {name}:ADDRESS permits it."
+                advice = f"If the server is your own, {named('resolve', name)} permits it."
             self._tell_if_seed(attempt, reason, detail, advice=advice)
         return self._finish(attempt, Outcome.DROPPED, reason, detail, fetched)
 

@@ -27,6 +27,7 @@ from gossamer.errors import BadSpider
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId
 from gossamer.model.request import spider_name_error
+from gossamer.option_names import label, named
 from gossamer.worker.parsing import error_text, places_of_error, record_text, shown_path
 from gossamer.worker.spider import LinkSpider, Spider
 
@@ -166,7 +167,9 @@ def _unknown(name: str) -> str:
     """Return the message for a name that no installed spider has."""
     installed = f"there is no spider {name}; installed are {', '.join(known_spiders())}."
     file = f"{name}.py"
-    return f"{installed} For the spider in {file}, write --spider {file}." if Path(file).is_file() else installed
+    return (
+        f"{installed} For the spider in {file}, write {named('spider', file)}." if Path(file).is_file() else installed
+    )
 
 
 def identity(spider: LoadedSpider) -> str:
@@ -254,7 +257,7 @@ def _spider_of_file(path: str, wanted: str) -> LoadedSpider:
             close = difflib.get_close_matches(wanted, [one.__name__ for one in classes], 1)
             names = ", ".join(f"{one.__name__} (line {_line(one)})" for one in classes)
             hint = f" Did you mean {path}:{close[0]}?" if close else ""
-            raise BadSpider(f"--spider: {path} has no spider {wanted}. It has: {names}.{hint}")
+            raise BadSpider(f"{path} has no spider {wanted}. It has: {names}.{hint}", option="spider")
     else:
         # Classes that others of the file are derived from are their common parts.
         leaves = [one for one in classes if not any(one in other.__mro__[1:] for other in classes)]
@@ -262,8 +265,9 @@ def _spider_of_file(path: str, wanted: str) -> LoadedSpider:
         if len(public) > 1:
             names = ", ".join(f"{one.__name__} (line {_line(one)})" for one in public)
             raise BadSpider(
-                f"--spider: {path} has {len(public)} spiders: {names}. Name one of them: --spider {path}:"
-                f"{public[0].__name__}"
+                f"{path} has {len(public)} spiders: {names}. Name one of them: "
+                f"{named('spider', f'{path}:{public[0].__name__}')}",
+                option="spider",
             )
         chosen = public[0]
     _check_class(path, chosen)
@@ -293,7 +297,7 @@ def _load_file(path: str) -> ModuleType:
         name = Path(path).stem
         is_missing = isinstance(error, FileNotFoundError) and not os.path.dirname(path)
         new = f" To write one: gossamer new spider {name}" if is_missing else ""
-        raise BadSpider(f"--spider: {path} cannot be read: {error.strerror}.{new}") from None
+        raise BadSpider(f"{path} cannot be read: {error.strerror}.{new}", option="spider") from None
     key = (absolute, stat.st_mtime_ns, stat.st_size)
     module = _modules.get(key)
     if module is not None:
@@ -316,7 +320,7 @@ def _load_file(path: str) -> ModuleType:
         raise
     except BaseException as error:
         sys.modules.pop(name, None)
-        raise BadSpider(f"--spider: {_load_failure(path, absolute, error)}") from None
+        raise BadSpider(_load_failure(path, absolute, error), option="spider") from None
     _modules[key] = module
     return module
 
@@ -394,21 +398,21 @@ def _no_spider(path: str, module: ModuleType) -> str:
         is_scrapys = any(base.__module__.partition(".")[0] == "scrapy" for base in one.__mro__[1:])
         if is_scrapys and one.__module__ == module.__name__:
             return (
-                f"--spider: {path}, line {_line(one)}: {one.__name__} is a spider of Scrapy. Run it with scrapy "
-                "runspider, or derive it from gossamer.Spider: from gossamer import Spider"
+                f"{label('spider')}: {path}, line {_line(one)}: {one.__name__} is a spider of Scrapy. Run it with "
+                "scrapy runspider, or derive it from gossamer.Spider: from gossamer import Spider"
             )
     for one in classes:
         if one.__module__ == module.__name__ and callable(getattr(one, "parse", None)):
             return (
-                f"--spider: {path}, line {_line(one)}: the class {one.__name__} is no spider. Write: class "
+                f"{label('spider')}: {path}, line {_line(one)}: the class {one.__name__} is no spider. Write: class "
                 f"{one.__name__}(Spider), and above it: from gossamer import Spider"
             )
-    return f"--spider: {path} defines no spider. Write a class in it, for example:\n{_EXAMPLE}"
+    return f"{label('spider')}: {path} defines no spider. Write a class in it, for example:\n{_EXAMPLE}"
 
 
 def _check_class(path: str, spider: type[Spider]) -> None:
     """Check that pages can be passed to a spider. Raises BadSpider."""
-    where = f"--spider: {path}, line {_line(spider)}: the class {spider.__name__}"
+    where = f"{label('spider')}: {path}, line {_line(spider)}: the class {spider.__name__}"
     if not _overrides_parse(spider):
         raise BadSpider(f"{where} has no method parse. Write one: def parse(self, page):")
     if spider.follows_all_links:
@@ -431,7 +435,7 @@ def _check_names(path: str, spiders: list[type[Spider]]) -> None:
     seen: dict[str, type[Spider]] = {}
     for spider in spiders:
         name = spider_name(spider)
-        where = f"--spider: {path}, line {_line(spider)}: the spider {spider.__name__}"
+        where = f"{label('spider')}: {path}, line {_line(spider)}: the spider {spider.__name__}"
         if not isinstance(name, str) or (why := spider_name_error(name)):
             raise BadSpider(f"{where}: {why if isinstance(name, str) else f'its name is {name!r}. Write a text.'}")
         if name in seen:

@@ -25,6 +25,7 @@ import msgspec
 
 import gossamer
 from gossamer.errors import BadInput
+from gossamer.option_names import named
 from gossamer.worker.spider import Spider
 
 if TYPE_CHECKING:
@@ -411,7 +412,7 @@ def _is_cancelled() -> bool:
 
 _ADVICE = (
     " What waits belongs into an async function: async def parse, and await asyncio.to_thread(function). For what "
-    "computes, use several --processes."
+    f"computes, use several {named('processes')}."
 )
 
 

@@ -14,6 +14,7 @@ from gossamer.commit.retrier import Retrier
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.robots_service import Reroute, RobotsService, RobotsUnavailable
 from gossamer.frontier.base import Frontier
+from gossamer.option_names import named
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.urls import host, origin, registered_domain
 from gossamer.telemetry.logs import Troubles
@@ -53,7 +54,7 @@ class RobotsWaits:
         self._troubles.begin(
             _TROUBLE,
             f"The robots.txt of {origin} cannot be fetched ({reason}), so the site's pages wait. "
-            f"They fail if it still cannot in {_in_words(given_up_at - self._now())} (--robots-patience).",
+            f"They fail if it still cannot in {_in_words(given_up_at - self._now())} ({named('robots_patience')}).",
         )
 
     def end(self, origin: str) -> None:

@@ -285,17 +285,17 @@ def check_writable(settings: Settings, *, replaces: bool = False) -> None:
     BadInput."""
     outputs = settings.crawl.output_paths
     if "-" in outputs and 1 in terminal.closed_at_start:
-        raise BadInput("--output: - is standard output, which is closed. Use it open, or name a file.")
+        raise BadInput("- is standard output, which is closed. Use it open, or name a file.", option="output")
     for output in outputs:
         if output.startswith("memory://"):
             raise BadInput(
-                f"--output: {output} would be gone with this process. Name a file, or - for standard output."
+                f"{output} would be gone with this process. Name a file, or - for standard output.", option="output"
             )
     tables = table_options(settings)  # its errors name options of their own
     try:
         check_outputs(settings.crawl.output, tables=tables, replaces=replaces)
     except BadInput as error:
-        raise BadInput(f"--output: {error}") from None
+        raise BadInput(str(error), option="output") from None
 
 
 def resume_command() -> str:
