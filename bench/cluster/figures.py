@@ -21,7 +21,8 @@ LARGEST = 100_000
 _WORKERS = (100, 250, 500, 750, 1000)
 SERIES = {
     "64 shards": (Scenario(), _WORKERS),
-    "commits wait 200 ms": (Scenario(batch_linger_seconds=0.2), (250, 500, 1000)),
+    "64 shards, links do not wait": (Scenario(has_outbox=False), (500, 1000)),
+    "80 shards": (Scenario(shards=80), (1000,)),
     "256 requests a worker": (Scenario(concurrency=256), (100, 200, 300)),
     "256 shards": (Scenario(shards=256), (250, 500, 1000)),
 }

@@ -24,6 +24,8 @@ INTERVALS = {
 }
 """Seconds between two calls of a worker to each shard. The last two are those of `gossamer.policy.server_clock` and
 `gossamer.valkey.client`, for a worker that calls the shard all the time."""
+_WARM_UP_INTERVAL_SECONDS = 0.5
+"""Seconds between two readings of a shard's load in the warm-up."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,10 +67,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Time until the records of a batch are on the disk."""
     batch_pages: int = 64
     batch_linger_seconds: float = 0.01
+    has_outbox: bool = True
+    """Links and settlements wait for others where their shard is busy."""
     size_exponent: float = 0.8
     """Of the power law of the domains' sizes, by which links to other domains choose them."""
     warm_up_seconds: float = 1.5
-    seconds: float = 1.0
+    seconds: float = 0.5
     """Simulated time after the warm-up, which the results are of."""
     seed: int = 1
 
@@ -105,7 +109,7 @@ def simulate(scenario: Scenario, costs: Costs) -> Outcome:
     chance = random.Random(scenario.seed)
     for worker in workers:
         simulation.at(chance.random() * 0.1, worker.start)
-        _keep_alive(simulation, worker, len(shards), chance)
+        _keep_alive(simulation, worker, len(shards), chance, scenario.warm_up_seconds)
     simulation.run(scenario.warm_up_seconds)
     counts.change_in_progress(0, simulation.now)
     counts.reset(simulation.now)
@@ -172,6 +176,7 @@ def _cluster(
         output_seconds=scenario.output_seconds,
         batch_pages=scenario.batch_pages,
         batch_linger_seconds=scenario.batch_linger_seconds,
+        has_outbox=scenario.has_outbox,
         one_way_seconds=one_way,
     )
     weights = _weights(scenario.domains, scenario.size_exponent, scenario.shards, scenario.seed)
@@ -203,13 +208,19 @@ def _latency(scenario: Scenario) -> Callable[[random.Random], float]:
     return lambda chance: chance.lognormvariate(centre, spread)
 
 
-def _keep_alive(simulation: Simulation, worker: Worker, shards: int, chance: random.Random) -> None:
-    """Let a worker make the periodic calls to all shards."""
+def _keep_alive(
+    simulation: Simulation, worker: Worker, shards: int, chance: random.Random, warm_up_seconds: float
+) -> None:
+    """Let a worker make the periodic calls to all shards. In the warm-up, it learns their load more often."""
 
-    def repeat(shard: int, kind: Kind, seconds: float) -> None:
+    def interval(kind: Kind) -> float:
+        is_warming_up = kind is Kind.REPLICAS and simulation.now < warm_up_seconds
+        return min(INTERVALS[kind], _WARM_UP_INTERVAL_SECONDS) if is_warming_up else INTERVALS[kind]
+
+    def repeat(shard: int, kind: Kind) -> None:
         worker.tell(shard, kind)
-        simulation.after(seconds * chance.uniform(0.9, 1.1), repeat, shard, kind, seconds)
+        simulation.after(interval(kind) * chance.uniform(0.9, 1.1), repeat, shard, kind)
 
     for shard in range(shards):
-        for kind, seconds in INTERVALS.items():
-            simulation.at(chance.random() * seconds, repeat, shard, kind, seconds)
+        for kind in INTERVALS:
+            simulation.at(chance.random() * interval(kind), repeat, shard, kind)

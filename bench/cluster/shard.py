@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.cluster.costs import CallCosts, CostsByRest
 from bench.cluster.engine import Simulation
@@ -46,6 +46,13 @@ class Added:
 
     urls: float = 0.0
     domains: int = 0
+
+
+class Reading(NamedTuple):
+    """CPU time of a server."""
+
+    seconds: float
+    used_seconds: float
 
 
 Reply = Callable[[Any], None]
@@ -121,7 +128,7 @@ class Shard:
             new = asked.urls * self.limits.new_share
             each = costs.add_domain * asked.domains + costs.add_known * (asked.urls - new) + costs.add_new * new
             return 1e-6 * (costs.add_call + each), None
-        return 1e-6 * periodic_cost(kind, costs), None
+        return 1e-6 * periodic_cost(kind, costs), Reading(self.simulation.now, self.used_seconds)
 
     def _lease(self, limit: int) -> tuple[list[float], float | None]:
         """Return the start times of the leased requests, and when the next domain is due; None: no domain is known to

@@ -28,6 +28,7 @@ _ROWS = {
     "clock": "comparison of clocks",
     "replicas": "question for replicas",
 }
+_APART = "64 shards, links do not wait"
 COURSE_PAGES_PER_SECOND = 50_000
 _SHARES = (0.5, 0.9, 0.99, 1.0)
 _LINE = 135
@@ -67,10 +68,9 @@ def _between(text: str, marks: re.Match[str]) -> str:
 
 def summary(figures: dict[str, list[Outcome]], costs: Costs) -> str:
     """Return the most important results as a list."""
-    small = figures["64 shards"]
-    full = next((one for one in small if one.busiest_shard_cpu >= _SATURATED), small[-1])
-    last, wide = small[-1], figures["256 requests a worker"][1]
-    calls = sum(full.calls_a_page[name] for name in ("lease", "add", "settle"))
+    busy, apart, more = figures["64 shards"], figures[_APART], figures["80 shards"][-1]
+    middle, full, last = _of_workers(busy, apart[0].scenario.workers), busy[-1], apart[-1]
+    _, wide, most = figures["256 requests a worker"]
     prices = [cost(one, costs, Prices()) for outcomes in figures.values() for one in outcomes]
     core_hours, dollars = [price.core_hours for price in prices], [price.dollars for price in prices]
     everything, seen = _gigabytes(costs, URLS), _gigabytes(costs, 0)
@@ -78,14 +78,19 @@ def summary(figures: dict[str, list[Outcome]], costs: Costs) -> str:
     return "\n".join(
         _wrapped(text, "- ")
         for text in (
-            f"**{full.scenario.shards} shards saturate with about {full.scenario.workers} workers**, at "
-            f"{full.pages_per_second:,.0f} pages per second. {last.scenario.workers:,} workers bring "
-            f"{_percent(last.pages_per_second / full.pages_per_second - 1)} more pages, and leases that take "
-            f"{last.lease_ms['p50']:.0f} ms instead of {full.lease_ms['p50']:.1f} ms. The limit is the number of "
-            f"calls: a page causes about {calls:.0f}, because each batch of pages has links to many shards.",
+            f"**{full.scenario.shards} shards saturate with about {full.scenario.workers:,} workers**, at "
+            f"{full.pages_per_second:,.0f} pages per second. The limit is the number of calls. With "
+            f"{middle.scenario.workers} workers, a page causes {_calls(middle):.1f}, because links wait for others "
+            f"where shards are busy; if they did not, it would cause {_calls(apart[0]):.1f}, and "
+            f"{last.scenario.workers:,} workers would fetch {last.pages_per_second:,.0f} pages per second.",
+            f"**100,000 pages per second take {more.scenario.shards} shards** with {more.scenario.workers:,} workers "
+            f"({more.pages_per_second:,.0f}; a lease takes {more.lease_ms['p50']:.1f} ms), or {most.scenario.shards} "
+            f"shards with {most.scenario.workers} workers that have 256 requests in flight "
+            f"({most.pages_per_second:,.0f}; {most.lease_ms['p50']:.1f} ms).",
             f"**A worker's core is mostly idle** with the default of 64 requests in flight. With 256 "
             f"(`worker.concurrency`), {wide.scenario.workers} workers fetch {wide.pages_per_second:,.0f} pages per "
-            f"second; {last.scenario.workers:,} workers with 64 fetch {last.pages_per_second:,.0f}.",
+            f"second; {last.scenario.workers:,} workers with 64 fetch "
+            f"{full.pages_per_second:,.0f}.",
             f"**A frontier with a billion queued URLs takes {everything:.0f} GB**, {everything / 64:.1f} GB on each "
             f"of 64 shards; with none queued, {seen:.0f} GB.",
             f"**The last tenth takes longest.** Half of the URLs are fetched after {_duration(half_days)}, 99 % after "
@@ -100,17 +105,29 @@ def summary(figures: dict[str, list[Outcome]], costs: Costs) -> str:
 
 def calls_text(figures: dict[str, list[Outcome]]) -> str:
     """Return how a page's calls make the shards' load."""
-    small = figures["64 shards"]
-    few, many = small[0], small[-1]
+    busy, apart = figures["64 shards"], figures[_APART][0]
+    few, many, middle = busy[0], busy[-1], _of_workers(busy, apart.scenario.workers)
     return _wrapped(
         f"With 64 slots, a worker fetches {few.pages_per_second / few.scenario.workers:.0f} pages a second and uses "
-        f"{_percent(few.worker_cpu)} of its core. A page causes {few.calls_a_page['add']:.1f} additions, a lease call "
-        f"and a settlement: the worker commits after 10 ms, {few.batch_pages:.1f} pages on average, and their links "
-        f"belong to several shards each. Most of the shards' time goes into calls, not into what they carry. That "
-        f"corrects itself in part: when shards answer late, more pages share a commit, and busy shards need less CPU "
-        f"for a call. With {many.scenario.workers:,} workers, a page costs the shards {many.page_shard_us:,.0f} us of "
-        f"CPU, with {few.scenario.workers} workers {few.page_shard_us:,.0f} us."
+        f"{_percent(few.worker_cpu)} of its core. With {few.scenario.workers} workers, a page causes "
+        f"{few.calls_a_page['add']:.1f} additions, a lease call and a settlement: the worker commits after 10 ms, "
+        f"{few.batch_pages:.1f} pages on average, and their links belong to several shards each. Most of the shards' "
+        f"time goes into calls, not into what they carry. So links and settlements wait for others where shards are "
+        f"busy ([when, and how long](../adr/0019-links-wait-where-shards-are-busy.md)): with {middle.scenario.workers} "
+        f"workers, a page causes {_calls(middle):.1f} calls ({_calls(apart):.1f} if nothing waited), and "
+        f"99 % of the leases take less than {middle.lease_ms['p99']:.1f} ms ({apart.lease_ms['p99']:.0f} ms). Busy "
+        f"shards also need less CPU for a call. With {many.scenario.workers:,} workers, a page costs the shards "
+        f"{many.page_shard_us:,.0f} us of CPU, with {few.scenario.workers} workers {few.page_shard_us:,.0f} us."
     )
+
+
+def _calls(outcome: Outcome) -> float:
+    """Return the calls for pages that a page causes."""
+    return sum(outcome.calls_a_page[name] for name in ("lease", "add", "settle"))
+
+
+def _of_workers(outcomes: Sequence[Outcome], workers: int) -> Outcome:
+    return next(outcome for outcome in outcomes if outcome.scenario.workers == workers)
 
 
 def memory_text(costs: Costs) -> str:

@@ -1,7 +1,8 @@
 """Model of a worker: one core, slots, a loop that leases, and a committer.
 
-The rules and constants are those of `gossamer.worker.worker`, `gossamer.frontier.valkey.leaseholder` and
-`gossamer.commit.committer`. Left out: failures, robots.txt, redirects, and wake-ups by announced requests.
+The rules and constants are those of `gossamer.worker.worker`, `gossamer.frontier.valkey.leaseholder`,
+`gossamer.commit.committer` and `gossamer.policy.outbox`. Left out: failures, robots.txt, redirects, and wake-ups by
+announced requests.
 """
 
 import math
@@ -10,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 from bench.cluster.costs import CallCosts, CostsByRest, cooled_share
 from bench.cluster.engine import Core, Simulation
-from bench.cluster.shard import Added, Kind, Shard, periodic_cost
+from bench.cluster.shard import Added, Kind, Reading, Shard, periodic_cost
+from gossamer.policy.outbox import OUTBOX_LINKS, outbox_wait
 
 _SLOT_SHARE = 1 / 2
 _SLOT_LINGER_SECONDS = 0.005
@@ -23,6 +26,9 @@ _ASK_AGAIN_SECONDS = 30.0
 _WAIT_SECONDS = 5.0
 _BATCH_SLOTS = 2
 _BATCH_BYTES = 4 * 1024 * 1024
+_SETTLEMENT_SHARE = 0.5
+_LOAD_AT_START = 0.6
+"""Load of the shards that workers assume before the first reading, so that the warm-up begins without a backlog."""
 
 
 @dataclass
@@ -47,6 +53,8 @@ class WorkerLimits:
     """Time until a batch is on the disk."""
     batch_pages: int
     batch_linger_seconds: float
+    has_outbox: bool
+    """Links and settlements wait for others where their shard is busy."""
     one_way_seconds: float
 
 
@@ -95,6 +103,33 @@ _Page = tuple[int, float]
 """A page: its shard, and the time at which its request started."""
 
 
+@dataclass(eq=False, slots=True)
+class _Batch:
+    """Pages that are committed together."""
+
+    left: int
+    """Pages that are not settled."""
+    has_slot: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class _Written:
+    """A page whose record is on the disk."""
+
+    page: _Page
+    batch: _Batch
+    waiting: int
+    """Shards that have not added its links yet."""
+
+
+@dataclass(slots=True)
+class _Outbox:
+    """Links that wait for their addition to a shard."""
+
+    added: Added = field(default_factory=Added)
+    pages: list[_Written] = field(default_factory=list)
+
+
 class Worker:
     """One worker process."""
 
@@ -132,6 +167,11 @@ class Worker:
         self._batch_ready = self._batch_lingers = False
         self._batches_begun = 0
         self._batch_slots = _BATCH_SLOTS
+        self._outboxes = [_Outbox() for _ in shards]
+        self._settleable: list[list[_Written]] = [[] for _ in shards]
+        """By shard: pages that are to be settled."""
+        self._loads = [_LOAD_AT_START] * len(shards)
+        self._readings = [Reading(0.0, 0.0)] * len(shards)
         self._batch_pages = max(1, min(limits.batch_pages, _BATCH_BYTES // limits.page_bytes))
 
     def start(self) -> None:
@@ -285,61 +325,98 @@ class Worker:
             self._commit_if_ready()
 
     def _add(self, batch: list[_Page]) -> None:
-        """Add the links of a batch, then settle its pages."""
-        limits = self._limits
-        groups: dict[int, Added] = {}
-        outside = limits.links * (1 - limits.own_share)
-        for shard, _ in batch:
-            group = groups.setdefault(shard, Added())
-            group.urls += limits.links * limits.own_share
+        """Put the links of a batch into the outboxes. Its pages are settled as soon as theirs are added. The batch
+        keeps its slot until then, unless some links wait."""
+        self._counts.batches += 1
+        state = _Batch(len(batch))
+        touched: dict[int, int] = {}
+        for page in batch:
+            counts = self._links_of(page)
+            written = _Written(page, state, len(counts))
+            if not counts:
+                self._settle(written)
+            for shard, count in counts.items():
+                outbox = self._outboxes[shard]
+                outbox.added.urls += count.urls
+                outbox.added.domains += count.domains
+                outbox.pages.append(written)
+                touched[shard] = touched.get(shard, 0) + 1
+        for shard, count in touched.items():
+            outbox, seconds = self._outboxes[shard], self._wait(shard)
+            if not seconds or outbox.added.urls >= OUTBOX_LINKS:
+                self._send_links(shard, outbox)
+                continue
+            self._release_slot(state)
+            if len(outbox.pages) == count:
+                self._simulation.after(seconds, self._send_links, shard, outbox)
+
+    def _release_slot(self, batch: _Batch) -> None:
+        if batch.has_slot:
+            batch.has_slot = False
+            self._batch_slots += 1
+            self._simulation.after(0.0, self._commit_if_ready)
+
+    def _links_of(self, page: _Page) -> dict[int, Added]:
+        """Return the links of a page by shard."""
+        limits, counts = self._limits, dict[int, Added]()
+        if limits.links:
+            counts[page[0]] = Added(limits.links * limits.own_share, 1)
+        count = math.floor(limits.links * (1 - limits.own_share) + self._random.random())
+        for other in self._random.choices(self._numbers, cum_weights=self._weights, k=count):
+            group = counts.setdefault(other, Added())
+            group.urls += 1
             group.domains += 1
-            count = math.floor(outside + self._random.random())
-            for other in self._random.choices(self._numbers, cum_weights=self._weights, k=count):
-                group = groups.setdefault(other, Added())
-                group.urls += 1
-                group.domains += 1
-        if not limits.links:
-            self._settle(batch)
+        return counts
+
+    def _wait(self, shard: int) -> float:
+        """Return how long what is for a shard waits for more."""
+        may_wait = self._limits.has_outbox and self._busy and len(self._shards) > 1
+        return outbox_wait(self._loads[shard]) if may_wait else 0.0
+
+    def _send_links(self, shard: int, outbox: _Outbox) -> None:
+        """Add the links of an outbox, unless that was done."""
+        if self._outboxes[shard] is not outbox:
             return
-        waiting = len(groups)
+        self._outboxes[shard] = _Outbox()
+        group, costs = outbox.added, self._costs
 
         def on_added(_: Any) -> None:
             self.core.work(1e-6 * self._costs.add_call / 2, on_done)
 
         def on_done() -> None:
-            nonlocal waiting
-            waiting -= 1
-            if not waiting:
-                self._settle(batch)
+            for written in outbox.pages:
+                written.waiting -= 1
+                if not written.waiting:
+                    self._settle(written)
 
-        for shard, group in groups.items():
-            costs = self._costs
-            cost = costs.add_call / 2 + costs.add_domain * group.domains + costs.add_known * group.urls
-            self._call(shard, cost, Kind.ADD, group, on_added)
+        cost = costs.add_call / 2 + costs.add_domain * group.domains + costs.add_known * group.urls
+        self._call(shard, cost, Kind.ADD, group, on_added)
 
-    def _settle(self, batch: list[_Page]) -> None:
-        starts: dict[int, list[float]] = {}
-        for shard, start in batch:
-            starts.setdefault(shard, []).append(start)
-        waiting = len(starts)
+    def _settle(self, written: _Written) -> None:
+        """Settle a page soon, together with others of its shard."""
+        shard, _ = written.page
+        some = self._settleable[shard]
+        some.append(written)
+        if len(some) == 1:
+            self._simulation.after(_SETTLEMENT_SHARE * self._wait(shard), self._send_settlements, shard)
+
+    def _send_settlements(self, shard: int) -> None:
+        some, self._settleable[shard] = self._settleable[shard], []
 
         def on_settled(_: Any) -> None:
             self.core.work(1e-6 * self._costs.settle_call / 2, on_done)
 
         def on_done() -> None:
-            nonlocal waiting
-            waiting -= 1
+            self._counts.pages += len(some)
+            for written in some:
+                written.batch.left -= 1
+                if not written.batch.left:
+                    self._release_slot(written.batch)
             self._on_progress()
-            if not waiting:
-                self._counts.pages += len(batch)
-                self._counts.batches += 1
-                self._batch_slots += 1
-                self._commit_if_ready()
 
-        for shard, some in starts.items():
-            costs = self._costs
-            cost = costs.settle_call / 2 + costs.settle_each * len(some)
-            self._call(shard, cost, Kind.SETTLE, some, on_settled)
+        costs = self._costs
+        cost = costs.settle_call / 2 + costs.settle_each * len(some)
+        self._call(shard, cost, Kind.SETTLE, [written.page[1] for written in some], on_settled)
 
     def _on_progress(self) -> None:
         """Look for requests again, because a commit may have made new ones."""
@@ -356,7 +433,14 @@ class Worker:
 
     def tell(self, shard: int, kind: Kind) -> None:
         """Make a periodic call to a shard."""
-        self._call(shard, periodic_cost(kind, self._costs), kind, None, lambda _: None)
+        on_reply = partial(self._note_load, shard) if kind is Kind.REPLICAS else lambda _: None
+        self._call(shard, periodic_cost(kind, self._costs), kind, None, on_reply)
+
+    def _note_load(self, shard: int, reading: Reading) -> None:
+        """Compute a shard's load since the last reading."""
+        before, self._readings[shard] = self._readings[shard], reading
+        if reading.seconds > before.seconds:
+            self._loads[shard] = (reading.used_seconds - before.used_seconds) / (reading.seconds - before.seconds)
 
 
 def popularity(shares: Sequence[float]) -> list[float]:

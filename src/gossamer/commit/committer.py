@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
-from gossamer.commit.outlinks import FinishedLease, Outlinks
+from gossamer.commit.outlinks import FinishedLease, Outbox, Outlinks
 from gossamer.commit.own_outputs import OwnOutputLimits, OwnOutputs
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.unique_items import UniqueItems
@@ -24,6 +25,8 @@ from gossamer.sinks.base import Sink, SplitSink
 _BATCH_WAIT_SECONDS = 0.05
 """Time that pages whose links are added wait for the rest of their batch, so that all are settled in one call. Longer
 waits save calls and delay settlements. Only with several shards."""
+_SETTLEMENT_SHARE = 0.5
+"""Share of the time that links wait on a busy shard for which settlements wait in addition."""
 
 
 class CommitLimits(msgspec.Struct, frozen=True):
@@ -84,6 +87,9 @@ class Committer:
         self._queue_bytes = limits.queue_bytes
         self._waiting_bytes = limits.waiting_bytes
         self._waiting_links_bytes = 0
+        self._outbox = Outbox(frontier)
+        self._settlements: dict[int, _WaitingSettlement] = {}
+        """By shard: pages that wait for others, so that one call settles all."""
         self.own_outputs = (
             OwnOutputs(sink, retrier, limits.own_outputs, self._settle_apart) if isinstance(sink, SplitSink) else None
         )
@@ -130,6 +136,7 @@ class Committer:
             self._has_room.clear()
             return False
         queue.append(finished)
+        self._outbox.expects_more = True
         size = self._queued_bytes = self._queued_bytes + finished.size
         count = len(queue)
         if count == 1:
@@ -154,11 +161,21 @@ class Committer:
         """Commit the queued pages without waiting for more, because no other page is being fetched."""
         if self._queue:
             self._batch_ready.set()
+        self._outbox.expects_more = False
+        self._end_waits()
 
     def stop_lingering(self) -> None:
         """Commit incomplete batches at once from now on."""
         self._stopped_lingering = True
         self._batch_ready.set()
+        self._outbox.is_stopped = True
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        """Send the links and settlements that wait for others."""
+        self._outbox.flush()
+        for waiting in self._settlements.values():
+            waiting.over.set()
 
     async def run(self) -> None:
         """Commit until cancelled. Cancel it after `wait_until_drained`."""
@@ -257,11 +274,11 @@ class Committer:
 
     async def _settle_apart(self, pages: Sequence[FinishedLease]) -> None:
         """Steps 2 and 3 for pages of a batch that holds no slot any more."""
-        outlinks = Outlinks(pages, self._frontier, self._retrier)
+        outlinks = Outlinks(pages, self._frontier, self._retrier, self._outbox)
         if self._frontier.shard_count > 1:
-            await self._settle_by_shard(pages, outlinks, lambda: None)
+            await self._settle_by_shard(pages, outlinks)
         else:
-            await self._settle_on(0, pages, outlinks)
+            await self._settle_on(0, [_Settleable(pages, outlinks)])
 
     async def _settle(self, batch: list[FinishedLease]) -> None:
         """Steps 2 and 3."""
@@ -270,7 +287,8 @@ class Committer:
             return
         try:
             if batch:
-                await self._settle_on(0, batch, Outlinks(batch, self._frontier, self._retrier))
+                outlinks = Outlinks(batch, self._frontier, self._retrier, self._outbox)
+                await self._settle_on(0, [_Settleable(batch, outlinks)])
         finally:
             self._batch_slots.release()
 
@@ -288,34 +306,36 @@ class Committer:
     async def _settle_sharded(self, batch: Sequence[FinishedLease]) -> None:
         """Steps 2 and 3 with several shards.
 
-        If no shard fails, the batch keeps its slot until it is settled. Once a shard has failed, the batch waits for it
-        and releases its slot for the next batch, if `waiting_bytes` have room for its links; else it keeps the slot.
+        If no shard is busy or fails, the batch keeps its slot until it is settled. Once its links wait for those of
+        other batches, or a shard has failed, the batch releases its slot for the next one, if `waiting_bytes` have room
+        for its links; else it keeps the slot, and no links wait any longer.
         """
-        shard_failed = asyncio.Event()
-        outlinks = Outlinks(batch, self._frontier, self._retrier, shard_failed.set)
-        settling = asyncio.ensure_future(self._settle_by_shard(batch, outlinks, shard_failed.set))
-        failure = asyncio.ensure_future(shard_failed.wait())
+        delayed = asyncio.Event()
+        outlinks = Outlinks(batch, self._frontier, self._retrier, self._outbox, delayed.set)
+        settling = asyncio.ensure_future(self._settle_by_shard(batch, outlinks))
+        delay = asyncio.ensure_future(delayed.wait())
         reserved_bytes = 0  # above 0: the slot is released
         try:
-            await asyncio.wait((settling, failure), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((settling, delay), return_when=asyncio.FIRST_COMPLETED)
             if not settling.done():
                 size = sum(finished.links_size() for finished in batch)
                 if self._waiting_links_bytes + size <= self._waiting_bytes:
                     reserved_bytes = size
                     self._waiting_links_bytes += size
                     self._batch_slots.release()
+                else:
+                    outlinks.may_wait = False
+                    self._end_waits()
             await settling
         finally:
             settling.cancel()
-            failure.cancel()
+            delay.cancel()
             if reserved_bytes:
                 self._waiting_links_bytes -= reserved_bytes
             else:
                 self._batch_slots.release()
 
-    async def _settle_by_shard(
-        self, batch: Sequence[FinishedLease], outlinks: Outlinks, on_failure: Callable[[], None]
-    ) -> None:
+    async def _settle_by_shard(self, batch: Sequence[FinishedLease], outlinks: Outlinks) -> None:
         """Add the outlinks, then settle the pages. A page waits only for the shards that it and its links live on.
 
         First all links get a short time to be added, so that most pages are settled together. Then, whenever a shard
@@ -335,25 +355,54 @@ class Committer:
                     else:
                         not_ready.append(page)
                 for shard, pages in ready_by_shard.items():
-                    group.create_task(self._settle_on(shard, pages, outlinks, on_failure))
+                    group.create_task(self._settle_with_others(shard, _Settleable(pages, outlinks)))
                 waiting = not_ready
                 if waiting:
                     _, adding = await asyncio.wait(adding, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _settle_on(
-        self,
-        shard: int,
-        pages: Sequence[FinishedLease],
-        outlinks: Outlinks,
-        on_failure: Callable[[], None] | None = None,
-    ) -> None:
+    async def _settle_with_others(self, shard: int, ready: "_Settleable") -> None:
+        """Settle pages whose leases are on this shard. Where it is busy, they wait for others, as links do."""
+        waiting = self._settlements.get(shard)
+        is_urgent = not ready.outlinks.may_wait or any(page.settlement.lease.is_last for page in ready.pages)
+        if waiting is None:
+            seconds = 0.0 if is_urgent else _SETTLEMENT_SHARE * self._outbox.wait_seconds(shard)
+            if not seconds:
+                await self._settle_on(shard, [ready])
+                return
+            waiting = self._settlements[shard] = _WaitingSettlement()
+            waiting.task = asyncio.ensure_future(self._settle_after(seconds, shard, waiting))
+        waiting.ready.append(ready)
+        if is_urgent:
+            waiting.over.set()
+        else:
+            ready.outlinks.note_delay()
+        await waiting.task
+
+    async def _settle_after(self, seconds: float, shard: int, waiting: "_WaitingSettlement") -> None:
+        """Settle what has come together after this time, or when the wait is over."""
+        timer = asyncio.get_running_loop().call_later(seconds, waiting.over.set)
+        try:
+            await waiting.over.wait()
+        finally:
+            timer.cancel()
+            del self._settlements[shard]
+        await self._settle_on(shard, waiting.ready)
+
+    async def _settle_on(self, shard: int, ready: "Sequence[_Settleable]") -> None:
         """Settle pages whose leases are on this shard, after all their links are added."""
+        pages = [page for one in ready for page in one.pages]
         settlements = [page.settlement for page in pages]
+
+        def on_failure() -> None:
+            for one in ready:
+                one.outlinks.note_delay()
+
         try:
             while True:
                 # Read first: the settlement is refused if the frontier may have lost the links since.
                 data_epoch = self._frontier.data_epoch
-                await outlinks.ensure_added(pages)
+                for one in ready:
+                    await one.outlinks.ensure_added(one.pages)
                 settle = partial(self._holder.settle, settlements, data_epoch=data_epoch)
                 with contextlib.suppress(FrontierForgot):
                     await self._retrier.call_frontier(settle, shard=shard, on_failure=on_failure)
@@ -368,6 +417,25 @@ class Committer:
         self._in_progress -= len(pages)
         self._settled.set()
         self._update_events()
+
+
+class _Settleable(NamedTuple):
+    """Pages of one shard whose links are added."""
+
+    pages: Sequence[FinishedLease]
+    outlinks: Outlinks
+    """Has their links."""
+
+
+class _WaitingSettlement:
+    """Pages of one shard that wait for others, to be settled in one call."""
+
+    def __init__(self) -> None:
+        self.ready: list[_Settleable] = []
+        self.over = asyncio.Event()
+        """Set when they wait no longer."""
+        self.task: asyncio.Future[None]
+        """Waits, and settles them."""
 
 
 _SETTLED_WITHIN_SECONDS = 0.01

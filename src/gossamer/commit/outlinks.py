@@ -21,6 +21,7 @@ from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement
+from gossamer.policy.outbox import OUTBOX_LINKS, outbox_wait
 
 _PAGE_BYTES = 2048
 """Estimate of the memory that a page without links takes after its records are written. Must stay above 0, and should
@@ -83,15 +84,101 @@ class _LinkGroup(msgspec.Struct, eq=False):
     run: Run
     terms: Terms
     shard: int
-    batches: list[Batch]
     page: FinishedLease
     """First of the pages. What the frontier rejects is counted in its settlement."""
+    links: "_MergedLinks"
+    batches: list[Batch] = []
+    """The links, once the group is closed."""
+    on_close: Callable[["_LinkGroup"], None] | None = None
+    """Called when the group is closed."""
+    closed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set when no more links join the group, and it is to be added."""
+    waits: bool = False
+    """A timer will close the group."""
+    on_failure: list[Callable[[], None]] = []
+    """Called when a call that adds the links has failed."""
     data_epoch: int | None = None
     """Data epoch in which the frontier added the links; None: not yet. It increases when the frontier may have lost
     what it confirmed; the links are then added again."""
     rejected: Collection[int] = frozenset()
     """Fingerprints of links that are not in the frontier's seen-set."""
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+
+    def close(self) -> None:
+        """Let no more links join. May be repeated."""
+        if not self.closed.is_set():
+            self.batches = self.links.batches()
+            self.closed.set()
+            if self.on_close is not None:
+                self.on_close(self)
+
+    def note_failure(self) -> None:
+        """Report a call that failed."""
+        for report in self.on_failure:
+            report()
+
+
+class Outbox:
+    """Links that wait for those of later pages, so that one call adds both: an open group for each shard.
+
+    They wait only where the shard is busy, at most OUTBOX_SECONDS, and as long as they fit into one call. What a page
+    has for its own shard does not wait if nothing else of its domain was left.
+    """
+
+    def __init__(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+        self._open: dict[tuple[int, int, str, int], _LinkGroup] = {}
+        """By the `id()` of run and terms, which the group keeps, and by spider and shard."""
+        self.is_stopped = False
+        """True: nothing waits any more."""
+        self.expects_more = True
+        """False: no other page is being fetched, so that there is nothing to wait for."""
+
+    def wait_seconds(self, shard: int) -> float:
+        """Return how long what is for a shard waits for more."""
+        return outbox_wait(self._frontier.shard_load(shard)) if self.expects_more and not self.is_stopped else 0.0
+
+    def put(self, page: FinishedLease) -> list[_LinkGroup]:
+        """Add the links of a page to the groups of their shards, and return these. `release` must follow."""
+        lease, shard_of = page.settlement.lease, self._frontier.shard_of
+        groups: dict[int, _LinkGroup] = {}
+        for number, batch in enumerate(page.batches):
+            shard = shard_of(batch.domain)
+            group = groups.get(shard)
+            if group is None:
+                key = (id(lease.run), id(lease.terms), lease.spider, shard)
+                group = self._open.get(key)
+                if group is None:
+                    group = self._open[key] = _LinkGroup(lease.run, lease.terms, shard, page, _MergedLinks())
+                    group.on_close = partial(self._forget, key)
+                groups[shard] = group
+            group.links.take(page, number, batch)
+        return list(groups.values())
+
+    def release(self, pages: Iterable[FinishedLease], groups: Iterable[_LinkGroup]) -> bool:
+        """Close those groups, of these pages, that are not to wait. Return whether some wait."""
+        urgent = {page.settlement.lease.shard for page in pages if page.settlement.lease.is_last}
+        waiting = False
+        for group in groups:
+            seconds = self.wait_seconds(group.shard)
+            if not seconds or group.shard in urgent or group.links.is_full:
+                group.close()
+            elif not group.closed.is_set():
+                waiting = True
+                if not group.waits:
+                    group.waits = True
+                    asyncio.get_running_loop().call_later(seconds, group.close)
+        return waiting
+
+    def flush(self) -> None:
+        """Close all groups."""
+        for group in list(self._open.values()):
+            group.close()
+
+    def _forget(self, key: tuple[int, int, str, int], group: _LinkGroup) -> None:
+        """Remove a group that was closed."""
+        if self._open.get(key) is group:
+            del self._open[key]
 
 
 class Outlinks:
@@ -105,35 +192,39 @@ class Outlinks:
         pages: Iterable[FinishedLease],
         frontier: Frontier,
         retrier: Retrier,
-        on_failure: Callable[[], None] | None = None,
+        outbox: Outbox | None = None,
+        on_delay: Callable[[], None] | None = None,
     ) -> None:
-        """`on_failure` is called for each call to a shard that failed."""
-        self._on_failure = on_failure
+        """`outbox`: where links wait for those of other batches, if there are several shards. `on_delay` is called when
+        links wait there, and for each call to a shard that failed."""
+        self._on_delay = on_delay
+        self.may_wait = True
+        """False: the pages' settlements are not to wait for others."""
+        self._outbox = outbox or Outbox(frontier)
         self._frontier = frontier
         self._retrier = retrier
         self._groups: list[_LinkGroup] = []
         self._groups_of_page: dict[int, list[_LinkGroup]] = {}
         """By the page's id()."""
-        for run, terms, some_pages in _group_by_terms(pages):
-            self._form_groups(run, terms, some_pages)
+        pages = list(pages)
+        if frontier.shard_count == 1:
+            for run, terms, some_pages in _group_by_terms(pages):
+                self._form_group(run, terms, some_pages)
+        else:
+            self._join_groups(pages)
 
-    def _form_groups(self, run: Run, terms: Terms, pages: Sequence[FinishedLease]) -> None:
-        """Form one group for each shard that these pages link to."""
-        if self._frontier.shard_count == 1:
-            self._form_group(run, terms, pages)
-            return
-        shard_of = self._frontier.shard_of
-        batches: dict[int, list[Batch]] = {}
-        for batch in _merge_batches(pages):
-            batches.setdefault(shard_of(batch.domain), []).append(batch)
+    def _join_groups(self, pages: Sequence[FinishedLease]) -> None:
+        """Put the links into the outbox: into one group for each shard that these pages link to."""
         groups: dict[int, _LinkGroup] = {}
         for page in pages:
-            groups_of_page = self._groups_of_page[id(page)] = []
-            for shard in {shard_of(batch.domain) for batch in page.batches}:
-                if shard not in groups:
-                    groups[shard] = _LinkGroup(run, terms, shard, batches[shard], page)
-                groups_of_page.append(groups[shard])
-        self._groups += groups.values()
+            if page.batches:
+                joined = self._groups_of_page[id(page)] = self._outbox.put(page)
+                groups.update((id(group), group) for group in joined)
+        self._groups = list(groups.values())
+        for group in self._groups:
+            group.on_failure.append(self.note_delay)
+        if self._outbox.release(pages, self._groups):
+            self.note_delay()
 
     def _form_group(self, run: Run, terms: Terms, pages: Sequence[FinishedLease]) -> None:
         """Form the only group of these pages, where all domains live on one shard."""
@@ -141,11 +232,19 @@ class Outlinks:
         for page in pages:
             if page.batches:
                 if group is None:
-                    group = _LinkGroup(run, terms, 0, [], page)
+                    group = _LinkGroup(run, terms, 0, page, _MergedLinks())
+                    group.on_failure.append(self.note_delay)
                     self._groups.append(group)
+                for number, batch in enumerate(page.batches):
+                    group.links.take(page, number, batch)
                 self._groups_of_page[id(page)] = [group]
         if group is not None:
-            group.batches = _merge_batches(pages)
+            group.close()
+
+    def note_delay(self) -> None:
+        """Report that pages wait for a shard."""
+        if self._on_delay is not None:
+            self._on_delay()
 
     def add_all(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Start one task for each group of links. It ends when the group's shard has answered."""
@@ -178,9 +277,10 @@ class Outlinks:
 
     async def _add(self, group: _LinkGroup) -> None:
         if group.data_epoch != self._frontier.data_epoch:
+            await group.closed.wait()
             async with group.lock:  # several tasks may need the same group
                 await self._retrier.call_frontier(
-                    partial(self._add_once, group), shard=group.shard, on_failure=self._on_failure
+                    partial(self._add_once, group), shard=group.shard, on_failure=group.note_failure
                 )
 
     async def _add_once(self, group: _LinkGroup) -> None:
@@ -235,28 +335,44 @@ def _group_by_terms(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, li
     return list(groups.values())
 
 
-def _merge_batches(pages: Iterable[FinishedLease]) -> list[Batch]:
-    """Merge the pages' batches of one spider, domain, priority and depth.
+class _MergedLinks:
+    """Links of several pages, merged by spider, domain, priority and depth.
 
     A URL that several pages link to is sent once; its repeats count as duplicates of the later pages.
     """
-    merged: dict[tuple[str, str, int, int], dict[int, str]] = {}  # by the first four fields of Batch
-    unmergeable: list[Batch] = []
-    for page in pages:
-        for number, batch in enumerate(page.batches):
-            if batch.unfiltered and not batch.call:
-                batch.call = _call_id(page.settlement.lease, number, batch)
-            if batch.payloads is not None or batch.unfiltered:
-                unmergeable.append(batch)
-                continue
-            known = merged.setdefault((batch.spider, batch.domain, batch.priority, batch.depth), {})
-            expected = len(known) + len(batch.urls)
-            known.update(zip(batch.fingerprints, batch.urls, strict=True))
-            if len(known) < expected:
-                drops = page.settlement.drops = page.settlement.drops or {}
-                drops["duplicate"] = drops.get("duplicate", 0) + expected - len(known)
-    batches = [Batch(*key, urls=list(known.values()), fingerprints=list(known)) for key, known in merged.items()]
-    return batches + unmergeable
+
+    def __init__(self) -> None:
+        self._merged: dict[tuple[str, str, int, int], dict[int, str]] = {}
+        """By the first four fields of Batch."""
+        self._unmergeable: list[Batch] = []
+        self._count = 0
+
+    def take(self, page: FinishedLease, number: int, batch: Batch) -> None:
+        """Take the `number`th batch of a page."""
+        if batch.unfiltered and not batch.call:
+            batch.call = _call_id(page.settlement.lease, number, batch)
+        self._count += len(batch.urls)
+        if batch.payloads is not None or batch.unfiltered:
+            self._unmergeable.append(batch)
+            return
+        known = self._merged.setdefault((batch.spider, batch.domain, batch.priority, batch.depth), {})
+        expected = len(known) + len(batch.urls)
+        known.update(zip(batch.fingerprints, batch.urls, strict=True))
+        if len(known) < expected:
+            drops = page.settlement.drops = page.settlement.drops or {}
+            drops["duplicate"] = drops.get("duplicate", 0) + expected - len(known)
+
+    @property
+    def is_full(self) -> bool:
+        """True: these are as many links as one call adds."""
+        return self._count >= OUTBOX_LINKS
+
+    def batches(self) -> list[Batch]:
+        """Return the links in as few batches as possible."""
+        merged = [
+            Batch(*key, urls=list(known.values()), fingerprints=list(known)) for key, known in self._merged.items()
+        ]
+        return merged + self._unmergeable
 
 
 def _call_id(lease: Lease, number: int, batch: Batch) -> str:

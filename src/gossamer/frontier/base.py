@@ -259,6 +259,9 @@ class Frontier(Protocol):
     def shard_of(self, domain: str) -> int:
         """Return the shard that a domain lives on."""
 
+    def shard_load(self, shard: int) -> float:
+        """Return the share of a core that the shard's server used in the last seconds, 0 to 1. 0: it is not known."""
+
     @property
     def data_epoch(self) -> int:
         """Number of the current data epoch: the time in which this process may rely on the frontier's answers. It grows

@@ -148,6 +148,8 @@ class Lease(msgspec.Struct, frozen=True):
     """Egress (name of the address that requests leave from) under which its hit was charged."""
     blacklisted: bool = False
     """True: its domain is blacklisted. The worker records and settles it as dropped, unfetched. No hit was charged."""
+    is_last: bool = False
+    """True: when it was leased, nothing else of its domain was left for the worker. Told only where shards are busy."""
 
     @property
     def start(self) -> float:

@@ -9,7 +9,7 @@ any call is sent on it, because what was learned before may be lost; nothing her
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -98,6 +98,11 @@ class ValkeyClient:
         }
         self._replicas = 0
         self._replicas_known_until = 0.0
+        self.load = 0.0
+        """Share of a core that the server's main thread used between the last two questions for its replicas, 0 to 1. 0
+        where it is not known."""
+        self._cpu_read: tuple[float, float] | None = None
+        """Monotonic time and CPU seconds of the server at the last question."""
         self._closed = False
 
     def __str__(self) -> str:
@@ -185,21 +190,33 @@ class ValkeyClient:
             raise translate_error(reply, doing=f"{command[0]!s} on {self}")
         return reply
 
-    async def info(self, section: str) -> dict[str, str]:
-        """Return a section of INFO, e.g. `{"redis_version": "7.2.4", …}`."""
-        return read_info(await self.command("INFO", section))
+    async def info(self, *sections: str) -> dict[str, str]:
+        """Return sections of INFO, e.g. `{"redis_version": "7.2.4", …}`."""
+        return read_info(await self.command("INFO", *sections))
 
     async def replicas(self) -> int:
         """Return the number of online replicas of this server; the answer may be _REPLICAS_KNOWN_SECONDS old."""
         if time.monotonic() >= self._replicas_known_until:
-            fields = await self.info("replication")
+            fields = await self.info("replication", "cpu")
             self._replicas = sum(
                 "state=online" in value
                 for name, value in fields.items()
                 if name.startswith("slave") and name.removeprefix("slave").isdecimal()
             )
-            self._replicas_known_until = time.monotonic() + _REPLICAS_KNOWN_SECONDS
+            now = time.monotonic()
+            self._replicas_known_until = now + _REPLICAS_KNOWN_SECONDS
+            self._note_cpu(now, fields)
         return self._replicas
+
+    def _note_cpu(self, now: float, fields: Mapping[str, str]) -> None:
+        """Record the CPU time of the server, and its load since the last record. A server that hides it has no load,
+        and one that has started again has none until the next record."""
+        whose = "_main_thread" if "used_cpu_user_main_thread" in fields else ""  # only Linux tells them apart
+        used = [float(fields.get(f"used_cpu_{kind}{whose}", 0.0)) for kind in ("user", "sys")]
+        if self._cpu_read is not None:
+            read_at, used_before = self._cpu_read
+            self.load = max(0.0, sum(used) - used_before) / max(now - read_at, _REPLICAS_KNOWN_SECONDS / 2)
+        self._cpu_read = now, sum(used)
 
     async def has_lost_connection(self, *, grace_seconds: float) -> bool:
         """Return whether the server no longer knows one of our connections, for example because a firewall dropped it.

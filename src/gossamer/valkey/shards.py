@@ -231,6 +231,11 @@ class Shards:
         """Run a command on the server of this key's hash tag. Raises as `call` does."""
         return await self.call(0, _PLAIN, [key], command)
 
+    def load(self, key: str) -> float:
+        """Return the share of a core that the server of this key's hash tag used lately, 0 to 1. 0: it is not known."""
+        client = self._topology.ready_client(key)
+        return client.load if client is not None else 0.0
+
     async def everywhere(self, *command: Argument) -> list[Any]:
         """Run a command that concerns no key on every server that holds keys; return the replies in slot order."""
         try:

@@ -72,7 +72,9 @@ def test_equal_scenarios_have_equal_outcomes() -> None:
 
 
 def test_no_domain_is_fetched_more_often_than_politeness_allows() -> None:
-    few = Scenario(workers=4, shards=4, domains=20, concurrency=16, latency_seconds=0.05, latency_spread=0.0)
+    few = Scenario(
+        workers=4, shards=4, domains=20, concurrency=16, latency_seconds=0.05, latency_spread=0.0, seconds=1.0
+    )
     rate = simulate(few, COSTS).pages_per_second
     assert 0.9 * 20 < rate <= 20 * (1 + 1 / few.seconds)
 

@@ -11,7 +11,7 @@ import hashlib
 import secrets
 import struct
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -364,6 +364,8 @@ class LeaseCall(NamedTuple):
     """Time of the call on the clock of the shard."""
     first_id: int
     """Id of the first lease; those of the others follow."""
+    last: Collection[int]
+    """Places of leases of whose domain nothing is left for the worker."""
 
 
 def decode_lease(
@@ -397,6 +399,7 @@ def decode_lease(
         spacing_ms / 1000 if spacing_ms > 0 else 0.0,
         call.egress,
         spacing_ms < 0,
+        index in call.last,
     )
 
 

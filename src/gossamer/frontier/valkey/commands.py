@@ -96,6 +96,10 @@ class ScriptCommands:
             await self._compare_clocks(shard, since=called_at, even_if_not_due=True)
             now = _ANY_TIME
 
+    def load(self, shard: int) -> float:
+        """Return the share of a core that the shard's server used lately, 0 to 1. 0: it is not known."""
+        return self.shards.load(self._bases[shard][0])
+
     async def everywhere(self, script: str, *arguments: Argument) -> list[Any]:
         """Run a script on every shard."""
         return await asyncio.gather(*(self.call(shard, script, *arguments) for shard in range(self.count)))

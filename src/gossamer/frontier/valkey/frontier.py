@@ -178,6 +178,9 @@ class ValkeyFrontier:
     def shard_of(self, domain: str) -> int:
         return shard_of(domain, self._commands.count)
 
+    def shard_load(self, shard: int) -> float:
+        return self._commands.load(shard)
+
     # --- submitting ---------------------------------------------------------------------------------------------------
 
     async def open_crawl(

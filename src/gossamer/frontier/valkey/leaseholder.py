@@ -249,7 +249,7 @@ class ValkeyLeaseholder:
         session.on_reply()
         if answer is None:  # its leases there are lost; the next call asks under the new name
             return 0
-        (_, due_ms, rows, crawls_and_terms, starved, idle, enroll, _, _), call = answer  # see the head of lease.lua
+        (_, due_ms, rows, crawls_and_terms, starved, idle, enroll, *_), call = answer  # see the head of lease.lua
         leases, egress = self._decoder.decode(call, rows, crawls_and_terms), call.egress
         session.held.update([lease.id for lease in leases])
         self._leased += leases

@@ -23,6 +23,7 @@ from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.model.request import Outcome, Settlement
 from gossamer.policy.lateness import round_trip_estimate
+from gossamer.policy.outbox import outbox_wait
 from gossamer.policy.retry import outage_pause
 from gossamer.telemetry import logs
 from gossamer.telemetry.stalls import StallClock
@@ -35,8 +36,9 @@ shard executes no other call meanwhile."""
 _IDS_A_CALL = 2**20
 """Lease ids that belong to one lease call: an id is the call's number times this, plus the lease's place in the reply.
 Must be the `CALL` of `lease.lua`."""
-_MAY_WAIT = 1
-"""Argument of `lease.lua`: wake the worker when requests arrive, if it got fewer than it asked for."""
+_MAY_WAIT, _NAMES_LAST = 1, 2
+"""Arguments of `lease.lua`: wake the worker when requests arrive, if it got fewer than it asked for. The second also
+makes the reply name the leases of whose domain nothing is left."""
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -203,8 +205,10 @@ class ShardSession:
             self._unanswered_since = time.monotonic()
             self._unanswered_egress = self._next_egress()
         name, sent_at, egress = self.name, self._unanswered_since, self._unanswered_egress
+        may_wait = self._commands.count > 1 and outbox_wait(self._commands.load(self.shard)) > 0
         call = self._commands.call(
-            self.shard, "lease", name, self._call_number, limit, pool, egress, retention_ms, _MAY_WAIT,
+            self.shard, "lease", name, self._call_number, limit, pool, egress, retention_ms,
+            _NAMES_LAST if may_wait else _MAY_WAIT,
             int(self._call_number == self._first_call), *self._spiders,
         )  # fmt: skip
         reply, charged = await self.charged(call, sent_at)
@@ -216,7 +220,7 @@ class ShardSession:
         self.has_later_work, self.has_capped_work = reply[1] != b"", bool(reply[7])
         self._spiders.append(self._spiders.pop(0))  # the first spider is served first: another one next time
         first_id = self._call_number * _IDS_A_CALL
-        return reply, LeaseCall(self.shard, name, egress, charged, float(reply[-1].split()[-1]), first_id)
+        return reply, LeaseCall(self.shard, name, egress, charged, float(reply[-1].split()[-1]), first_id, reply[-2])
 
     async def settle(
         self, name: str, calls: Iterable["SettleCall"], *, retention_ms: int, data_epoch: int | None = None

@@ -16,18 +16,17 @@
 --   starved         no page of a budget is left for now; the queues are set aside until one comes back
 --   scope, egress   what shares one rate limit; the address that requests leave from
 --   now, wall       ms of the shard's clock, as are all starts; epoch ms
--- Must hold: CALL; counter fields D:, h: and R (keys.py); a stored
--- lease's fields (see `taken`), the ids, the field `last`. `settle`, `reclaim` and `request_redirect` of another release
--- read them, and workers hold the ids.
+-- Must hold: CALL; counter fields D:, h: and R (keys.py); a stored lease's fields (see `taken`), the ids, the field
+-- `last`. `settle`, `reclaim` and `request_redirect` of another release read them, and workers hold the ids.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 call number  5 limit  6 pool  7 egress  8 retention ms
---       9 wait: 1 to be woken when less than the limit was found
+--       9 wait: 1 to be woken when less than the limit was found; 2: the same, and the last leases are named
 --       10 joins: 1 in the worker's first call to this shard  11... spiders, the first is served first
 -- Returns { "stale" } where the worker is not registered, or
 --         { "ok", ms until the next is due or "", { leases }, { crawls and terms }, { starved tokens } or "" for none,
 --           { idle tokens } or "", 1 when this egress is new here and has to be enrolled, 1 when domains wait only until
---           requests in flight end, the field `last` of the call that got the leases: number of the call, 0, number of
---           leases, time }
+--           requests in flight end, { places of leases after which nothing of their domain is left }, the field `last`
+--           of the call that got the leases: number of the call, 0, number of leases, time }
 --   leases: place of the lease in that call, lease as it is stored, ...
 --   crawls and terms: token, generation, crawl, ... and, with a number that is no text, token, number, blob, ...
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
@@ -63,8 +62,7 @@
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local leases_key = BASE .. "l:" .. worker
 local CALL = 2 ^ 20 -- ids that a call may give; session.py computes with the same
--- Domains that one call looks at, and requests that it drops.
-local MOST_DOMAINS, MOST_DROPPED = 1000, 2000
+local MOST_DOMAINS, MOST_DROPPED = 1000, 2000 -- domains that one call looks at, and requests that it drops
 
 if not is_registered(worker)
   and (ARGV[10] ~= "1" or redis.call("ZSCORE", BASE .. "dead", worker)) then
@@ -75,7 +73,7 @@ if ARGV[10] == "1" then
 end
 
 -- Tokens of crawls: those without a page left (a list, and a set in the same table), and those that may be finished.
-local starved, idle -- nil: none
+local starved, idle, last_leases = nil, nil, {} -- nil: none
 
 -- Ids must come from the number of the worker's call, not from a counter of this shard: after a failover that lost some
 -- of its last steps, a counter would give an id again that the worker holds for another request. A worker's calls are
@@ -109,7 +107,7 @@ if last_call then
   end
   if call_number <= done then
     write_all()
-    return { "ok", "0", leases, shown, "", "", 0, 0, last_call } -- the next call finds what is due by now
+    return { "ok", "0", leases, shown, "", "", 0, 0, "", last_call } -- the next call finds what is due by now
   end
 end
 
@@ -247,6 +245,7 @@ local function take(group, spider, domain, lease_egress, policy, head, is_first)
   source.left, source.leased = source.left + left, source.leased + count
   if change_share(token, domain, spider, priority, entries[1] and -left or -INF) == 0 then
     change_agenda("ZREM", group, domain, head.member)
+    last_leases[#last_leases + 1] = ARGV[9] == "2" and not second and count > 0 and taken - 1 or nil
   elseif takes_turns and not is_starved then -- it goes behind the other queues of its priority
     local turn_behind = redis.call("HINCRBY", BASE .. "n", "turn", 1)
     change_agenda("ZADD", group, domain, "XX", agenda_score(priority, turn_behind), head.member)
@@ -408,7 +407,7 @@ if taken < limit then
   if next_due < INF then
     wait_ms = string.format("%.3f", math.max(0, next_due - now))
   end
-  if ARGV[9] == "1" then
+  if ARGV[9] ~= "0" then
     local key = BASE .. "wait:" .. pool
     redis.call("ZADD", key, next_due == INF and "inf" or next_due, worker)
     -- An idle worker asks again long before the hour is over.
@@ -418,4 +417,4 @@ end
 count_sources()
 write_all()
 return { "ok", wait_ms, leases, shown, starved or "", idle or "", enrolled <= 0 and 1 or 0,
-  is_capped and not is_timed and 1 or 0, this_call }
+  is_capped and not is_timed and 1 or 0, last_leases, this_call }
