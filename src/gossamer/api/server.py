@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from gossamer.api.access import UNLIMITED_PATHS
 from gossamer.api.app import close_app, stop_streams
@@ -26,9 +27,12 @@ async def serve_api(
     port: int,
     stopping: asyncio.Event,
     ready: Callable[[str], None],
+    front: ASGIApp | None = None,
     drain_seconds: float = 10.0,
 ) -> None:
     """Serve at host and port (0: a free one) until `stopping` is set. Running requests then get `drain_seconds` to end.
+
+    `front`: application that gets the requests, and passes those for the API on to `app`; None: `app` itself.
 
     `ready` is called once with the URL for this machine, when the server accepts connections. Raises BadInput if the
     address is not available, or if other machines can reach it and the application has no token.
@@ -42,7 +46,7 @@ async def serve_api(
     ready(url_of(host, listening[0]))
     options = _options(app, drain_seconds=drain_seconds, on_stopping=lambda: stop_streams(app))
     try:
-        await serve(app, listening, stopping, options)
+        await serve(front or app, listening, stopping, options)
     finally:
         await close_app(app)
 

@@ -21,6 +21,7 @@ from gossamer.bus.streams import StreamsBus
 from gossamer.control.admission import RequestValidator
 from gossamer.control.dispatcher import Handler, RequestDispatcher, built_in_handlers
 from gossamer.control.stats import Counters
+from gossamer.dashboard.app import with_dashboard
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.messages.reader import MessageReader, RequestKind
 from gossamer.telemetry.metrics import Metrics
@@ -120,7 +121,15 @@ async def running(
     app = create_app(parts)
     stopping, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve_api(app, host="127.0.0.1", port=0, stopping=stopping, ready=ready.set_result, drain_seconds=5)
+        serve_api(
+            app,
+            host="127.0.0.1",
+            port=0,
+            stopping=stopping,
+            ready=ready.set_result,
+            drain_seconds=5,
+            front=with_dashboard(app, token=parts.token),
+        )
     )
     try:
         async with httpx.AsyncClient(base_url=await ready, headers=headers, timeout=30, verify=False) as http:

@@ -32,6 +32,7 @@ OF_OTHERS = {"CloseSpider", "RedisSpider", "LinkExtractor", "RFPDupeFilter", "Li
 
 
 def _sources() -> Iterator[Path]:
+    yield from ROOT.glob("*.py")
     for folder in FOLDERS:
         for ending in ("py", "lua"):
             yield from (ROOT / folder).rglob(f"*.{ending}")

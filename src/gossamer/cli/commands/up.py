@@ -20,6 +20,7 @@ from gossamer.cli.running import when_reachable
 from gossamer.cli.terminal import Interruption
 from gossamer.cli.worker_process import fork_server
 from gossamer.compiled import warn_of_unusable_extension
+from gossamer.dashboard import dashboard_address
 from gossamer.errors import BadInput, GossamerError
 from gossamer.extras import install_advice
 from gossamer.frontier.base import Lane
@@ -54,20 +55,21 @@ def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool
     flags = _cluster_flags(settings)
     lines = [
         f"Gossamer {__version__} is up.",
-        f"  REST     {address}   ({address}/docs)",
-        f"  bus      {where}, topics {settings.topics.prefix}.*",
-        f"  frontier {hide_secrets(settings.frontier) or settings.data_dir}",
+        f"  dashboard  {dashboard_address(address)}",
+        f"  REST       {address}   ({address}/docs)",
+        f"  bus        {where}, topics {settings.topics.prefix}.*",
+        f"  frontier   {hide_secrets(settings.frontier) or settings.data_dir}",
     ]
     if with_workers:
         processes = settings.worker.processes
         many = "es" if processes > 1 else ""
-        lines.append(f"  workers  {processes} process{many}, {settings.worker.concurrency} requests at once each")
+        lines.append(f"  workers    {processes} process{many}, {settings.worker.concurrency} requests at once each")
     else:
         # Without --bus a worker writes files, and consumers that wait for pages on the bus would see none.
         bus = f" --bus {STREAMS}" if settings.bus == STREAMS else ""
-        lines.append(f"  workers  none; to start some: gossamer worker{flags}{bus}")
+        lines.append(f"  workers    none; to start some: gossamer worker{flags}{bus}")
     if platform:
-        lines.append(f"  platform {platform}   (Scrapy projects; in the folder of one: gossamer deploy)")
+        lines.append(f"  platform   {platform}   (Scrapy projects; in the folder of one: gossamer deploy)")
     lines += [
         "Try in another terminal, in this folder:",
         """  gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com"}'""" + flags,
@@ -261,6 +263,7 @@ async def _serve(
     """Serve until `draining` is set and the workers have ended; then set `stopping`, which ends everything else."""
     from gossamer.api.app import create_probes
     from gossamer.api.server import serve_api, serve_probes
+    from gossamer.dashboard.app import with_dashboard
 
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     app = make_api(settings, cluster)
@@ -272,6 +275,7 @@ async def _serve(
                 port=settings.service.port,
                 stopping=stopping,
                 ready=ready.set_result,
+                front=with_dashboard(app, token=settings.service.token),
             )
         )
         if settings.service.metrics:

@@ -1,0 +1,137 @@
+"""Crawls: their list, one crawl with its pages and failures, and the form that submits one."""
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from gossamer.dashboard.pages import DashboardPage
+from gossamer.dashboard.request_form import UnreadableField, command_of, form_fields, request_of
+from gossamer.dashboard.service import ApiRefused, crawl_path
+
+_STATES = ("running", "finished", "stopped", "expired")
+_A_PAGE = 50
+_BODY_SHOWN = 20_000
+"""Characters of a body that a preview shows."""
+
+
+async def show_list(page: DashboardPage) -> Response:
+    """Return the crawls that fit the filter in the address."""
+    query = page.query
+    found = await page.service.get(
+        "/v1/crawls",
+        appid=query.get("appid") or None,
+        state=query.get("state") or None,
+        cursor=query.get("cursor"),
+        limit=_A_PAGE,
+    )
+    return page.render("crawls.html", crawls=found["items"], cursor=found["cursor"], states=_STATES)
+
+
+async def show(page: DashboardPage) -> Response:
+    """Return one crawl."""
+    appid, crawlid = _names(page.query)
+    crawl = await page.service.get(crawl_path(appid, crawlid), domains="", limit=10)
+    total = crawl["total"]
+    return page.render(
+        "crawl.html",
+        crawl=crawl,
+        failed=_by_count(total["failed"]),
+        dropped=_by_count(total["dropped"]),
+        waiting=(crawl.get("queued_by_domain") or {}).get("items", []),
+    )
+
+
+async def show_records(page: DashboardPage) -> Response:
+    """Return pages, failures or items of a crawl, in the order in which they were published."""
+    appid, crawlid = _names(page.query)
+    kind = page.query.get("kind", "pages")
+    if kind not in ("pages", "failures", "items"):
+        kind = "pages"
+    found = await page.service.get(crawl_path(appid, crawlid, kind), cursor=page.query.get("cursor"), limit=20)
+    reason = page.query.get("reason", "")
+    records = [record for record in found["items"] if not reason or record.get("reason") == reason]
+    return page.render(
+        "records.html",
+        appid=appid,
+        crawlid=crawlid,
+        kind=kind,
+        reason=reason,
+        records=[_shown(record) for record in records],
+        cursor=found["cursor"] if found["more"] else "",
+    )
+
+
+async def stop(page: DashboardPage) -> Response:
+    """Stop a crawl, and show it."""
+    appid, crawlid = _names(page.form)
+    await page.service.call("DELETE", crawl_path(appid, crawlid))
+    return page.go("/crawl", appid=appid, crawlid=crawlid)
+
+
+async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
+    """Return the form for a request."""
+    return page.render(
+        "crawl_form.html",
+        fields=form_fields(),
+        given=page.form or page.query,
+        fault=fault,
+        status_code=status_code,
+        **_equivalents(page.form),
+    )
+
+
+async def preview(page: DashboardPage) -> Response:
+    """Return the command and the JSON that stand for the filled form."""
+    return page.render("crawl_form_equivalents.html", **_equivalents(page.form))
+
+
+async def submit(page: DashboardPage) -> Response:
+    """Send the request of the form, and show its crawl."""
+    try:
+        request = request_of(page.form)
+        answer = await page.service.call("POST", "/v1/crawls", body=request)
+    except (UnreadableField, ApiRefused) as error:
+        return await show_form(page, fault=str(error), status_code=400)
+    if not answer["added"] and answer["reason"] != "duplicate":
+        return await show_form(page, fault=answer["reason"], status_code=400)
+    return page.go("/crawl", appid=answer["appid"], crawlid=answer["crawlid"])
+
+
+def _equivalents(form: Any) -> dict[str, Any]:
+    """Return the command and the JSON for a filled form; empty texts while a value cannot be read."""
+    try:
+        request = request_of(form)
+    except UnreadableField as error:
+        return {"command": str(error), "json": ""}
+    text = msgspec.json.format(msgspec.json.encode(request), indent=2).decode()
+    return {"command": command_of(request), "json": text}
+
+
+def _names(given: Any) -> tuple[str, str]:
+    return given.get("appid", ""), given.get("crawlid", "")
+
+
+def _by_count(counts: dict[str, int]) -> list[tuple[str, int]]:
+    """Return reasons with their counts, the commonest first."""
+    return sorted(counts.items(), key=lambda pair: -pair[1])
+
+
+def _shown(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what a page shows of a record. Its body is a text, never a part of the page."""
+    body = str(record.get("body") or "")
+    if record.get("item") is not None:
+        body = msgspec.json.format(msgspec.json.encode(record["item"]), indent=2).decode()
+    return {
+        "url": record.get("url", ""),
+        "status": record.get("status_code") or "",
+        "reason": record.get("reason", ""),
+        "exception": record.get("exception", ""),
+        "depth": record.get("depth", ""),
+        "timestamp": record.get("timestamp", ""),
+        "content_type": record.get("content_type", ""),
+        "links": record.get("links") or [],
+        "body": body[:_BODY_SHOWN],
+        "is_cut": len(body) > _BODY_SHOWN,
+        "headers": record.get("response_headers") or {},
+    }

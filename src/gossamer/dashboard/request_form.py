@@ -1,0 +1,84 @@
+"""Form for a crawl request: its fields come from the schema `crawl`, so it has every field that the API has."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gossamer.model.messages.reader import schema
+
+_FIRST: Final = (
+    "url", "appid", "crawlid", "spiderid", "maxdepth", "max_pages", "allowed_domains", "rate", "sitemaps", "markdown",
+)  # fmt: skip
+"""Fields that most people need; the others are behind a heading that opens."""
+
+
+class FormField(NamedTuple):
+    """Field of the form."""
+
+    name: str
+    kind: str
+    """text, number, checkbox, choice, list (one value a line) or json."""
+    help: str
+    choices: tuple[str, ...]
+    is_required: bool
+    is_first: bool
+
+
+def form_fields() -> list[FormField]:
+    """Return the fields in the order of the form."""
+    definition = schema("crawl")
+    required, properties = set(definition["required"]), definition["properties"]
+    names = [*_FIRST, *(name for name in properties if name not in _FIRST)]
+    return [_field(name, properties[name], is_required=name in required) for name in names]
+
+
+def _field(name: str, definition: Mapping[str, Any], *, is_required: bool) -> FormField:
+    choices = tuple(definition.get("enum", ()))
+    kind = {"integer": "number", "number": "number", "boolean": "checkbox", "object": "json"}.get(
+        str(definition.get("type")), "text"
+    )
+    if choices:
+        kind = "choice"
+    elif definition.get("type") == "array":
+        kind = "list" if definition.get("items", {}).get("type") == "string" else "json"
+    return FormField(name, kind, definition.get("description", ""), choices, is_required, name in _FIRST)
+
+
+class UnreadableField(Exception):
+    """A value that is not of its field's type."""
+
+    def __init__(self, name: str, value: str) -> None:
+        super().__init__(f"{name}: cannot read {value!r:.100}")
+
+
+def request_of(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the request that a filled form stands for, without its empty fields. The API checks the values. Raises
+    UnreadableField."""
+    request: dict[str, Any] = {}
+    for field in form_fields():
+        text = given.get(field.name, "").strip()
+        if not text:
+            continue
+        if field.kind == "checkbox":
+            request[field.name] = True
+        elif field.kind == "list":
+            request[field.name] = [line.strip() for line in text.splitlines() if line.strip()]
+        elif field.kind in ("number", "json"):
+            try:
+                request[field.name] = msgspec.json.decode(text)
+            except msgspec.DecodeError:
+                raise UnreadableField(field.name, text) from None
+        else:
+            request[field.name] = text
+    return request
+
+
+def command_of(request: Mapping[str, Any]) -> str:
+    """Return the command that sends the same request."""
+    return _command(["gossamer", "feed", msgspec.json.encode(request).decode()])
+
+
+def _command(words: Sequence[str]) -> str:
+    return " ".join(map(shlex.quote, words))

@@ -1,0 +1,64 @@
+// Refreshes parts of a page every two seconds while it is visible, shows times in the viewer's zone, and previews forms.
+"use strict";
+const PAUSE_MS = 2000;
+const parser = new DOMParser();
+
+function showTimes(root) {
+  for (const element of root.querySelectorAll("time[data-epoch]")) {
+    const date = new Date(Number(element.dataset.epoch) * 1000);
+    element.dateTime = date.toISOString();
+    element.textContent = date.toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "medium" });
+  }
+}
+
+async function replaceContent(element, response) {
+  const page = parser.parseFromString(await response.text(), "text/html");
+  const held = element.contains(document.activeElement) ? document.activeElement : null;
+  const address = held && held.getAttribute("href");
+  element.replaceChildren(...page.body.childNodes);
+  if (address) {
+    for (const link of element.querySelectorAll("a[href]")) {
+      if (link.getAttribute("href") === address) { link.focus({ preventScroll: true }); break; }
+    }
+  }
+  showTimes(element);
+  element.dispatchEvent(new CustomEvent("refreshed", { bubbles: true }));
+}
+
+async function refresh(element) {
+  const stale = document.getElementById("stale");
+  try {
+    const response = await fetch(element.dataset.refresh, { redirect: "manual" });
+    if (response.type === "opaqueredirect") { location.reload(); return; } // the session has ended
+    await replaceContent(element, response);
+    stale.hidden = true;
+  } catch {
+    stale.hidden = false; // the service is away
+  }
+}
+
+async function follow(element) {
+  for (;;) {
+    await new Promise((done) => setTimeout(done, PAUSE_MS));
+    if (document.visibilityState === "visible" && !element.matches(":has(details[open])")) await refresh(element);
+  }
+}
+
+function preview(form) {
+  let timer = 0;
+  form.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      const body = new URLSearchParams(new FormData(form));
+      const response = await fetch(form.dataset.preview, { method: "POST", body });
+      if (response.ok) await replaceContent(document.getElementById(form.dataset.previewInto), response);
+    }, 250);
+  });
+}
+
+showTimes(document);
+document.querySelectorAll("[data-refresh]").forEach(follow);
+document.querySelectorAll("form[data-preview]").forEach(preview);
+document.querySelectorAll("form[data-confirm]").forEach((form) => form.addEventListener("submit", (event) => {
+  if (!confirm(form.dataset.confirm)) event.preventDefault();
+}));

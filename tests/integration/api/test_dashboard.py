@@ -1,0 +1,260 @@
+"""The dashboard on a real service: its pages, who may see them, and what a browser finds in them."""
+
+import asyncio
+import re
+import shlex
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gossamer.dashboard.app import _VIEWS
+from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
+
+from .conftest import Service, Start
+
+TOKEN = "a long wörd nobody guesses"
+HOSTILE = "<img/src=x/onerror=alert(1)>"
+PAGES = [path for path, (method, _) in _VIEWS.items() if method == "GET"]
+CHANGES = [path for path, (method, _) in _VIEWS.items() if method == "POST"]
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+async def submit(service: Service, crawlid: str, **fields: str) -> httpx.Response:
+    form = {"url": "http://a.test/", "appid": "shop", "crawlid": crawlid, **fields}
+    return await service.http.post("/ui/crawls/submit", data=form)
+
+
+async def text(service: Service, path: str, **query: str) -> str:
+    answer = await service.http.get(f"/ui{path}", params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+async def test_a_browser_is_sent_to_the_dashboard_and_a_program_gets_the_state(service: Service) -> None:
+    sent = await service.http.get("/", headers=BROWSER)
+    assert (sent.status_code, sent.headers["location"]) == (303, "/ui/")
+    for accepted in ("*/*", "application/json", "application/json, text/html"):
+        answer = await service.http.get("/", headers={"Accept": accepted})
+        assert answer.json()["node_health"] == "GREEN"
+
+
+async def test_a_crawl_is_submitted_shown_listed_and_stopped(service: Service) -> None:
+    sent = await submit(service, "spring", maxdepth="2", allowed_domains="a.test\nb.test")
+    assert (sent.status_code, sent.headers["location"]) == (303, "/ui/crawl?appid=shop&crawlid=spring")
+    for page in ("/", "/crawls"):
+        assert "spring" in await text(service, page)
+    page = await text(service, "/crawl", appid="shop", crawlid="spring")
+    assert "Stop the crawl" in page
+    assert "a.test" in page
+    stopped = await service.http.post("/ui/crawl/stop", data={"appid": "shop", "crawlid": "spring"})
+    assert stopped.status_code == 303
+    page = await text(service, "/crawl", appid="shop", crawlid="spring")
+    assert "Stop the crawl" not in page
+    assert 'class="state stopped"' in page
+
+
+async def test_the_list_has_a_filter_in_its_address(service: Service) -> None:
+    for appid, crawlid in (("shop", "one"), ("news", "two")):
+        await submit(service, crawlid, appid=appid)
+    shown = await text(service, "/crawls", appid="news", state="running")
+    assert "two" in shown
+    assert ">one<" not in shown
+
+
+async def test_the_form_has_every_field_of_the_api_and_shows_the_same_request(service: Service) -> None:
+    schema = (await service.http.get("/openapi.json")).json()["components"]["schemas"]["CrawlRequest"]
+    page = await text(service, "/crawls/new")
+    assert set(re.findall(r'id="f-(\w+)"', page)) == set(schema["properties"])
+    form = {"url": "http://a.test/?a='b'", "appid": "shop", "crawlid": "c", "max_pages": "5", "sitemaps": "yes"}
+    shown = (await service.http.post("/ui/crawls/preview?part=live", data=form)).text
+    assert '"max_pages": 5' in unescape(shown)
+    assert "gossamer feed '{" in unescape(shown)
+    # The command is one that the shell reads as the same request.
+    command = unescape(re.findall(r"<pre[^>]*>(gossamer feed .*)</pre>", shown)[0])
+    assert shlex.split(command)[2] == (
+        '{"url":"http://a.test/?a=\'b\'","appid":"shop","crawlid":"c","max_pages":5,"sitemaps":true}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"crawlid": "a b"}, "crawlid: must be printable, without white space"),
+        ({"max_pages": "many"}, "max_pages: cannot read 'many'"),
+        ({"maxdepth": "-1"}, "maxdepth"),
+        ({"url": ""}, "url"),
+    ],
+)
+async def test_bad_input_is_told_beside_the_form_which_keeps_what_was_typed(
+    service: Service, fields: dict[str, str], told: str
+) -> None:
+    answer = await submit(service, **({"crawlid": "c", "useragent": "kept"} | fields))
+    assert answer.status_code == 400
+    assert told in unescape(re.findall(r'role="alert">([^<]*)<', answer.text)[0])
+    assert 'value="kept"' in answer.text
+
+
+async def test_a_domains_policy_is_shown_and_changed(service: Service) -> None:
+    page = await text(service, "/domain", domain="a.test")
+    assert "1 hits in 1 seconds" in page
+    change = {"domain": "a.test", "hits": "7", "window": "2.5", "blacklisted": "yes"}
+    assert (await service.http.post("/ui/domain/change", data=change)).status_code == 303
+    policy = (await service.http.get("/v1/domains/a.test")).json()["policy"]
+    assert (policy["hits"], policy["window"], policy["blacklisted"]) == (7, 2.5, True)
+    assert "a.test" in await text(service, "/domains")
+    refused = await service.http.post("/ui/domain/change", data={"domain": "a.test", "hits": "0"})
+    assert "hits" in re.findall(r'role="alert">([^<]*)<', refused.text)[0]
+
+
+async def test_a_part_of_a_page_is_the_same_without_its_frame(service: Service) -> None:
+    await submit(service, "spring")
+    for path, query in (
+        ("/", {}),
+        ("/crawls", {}),
+        ("/workers", {}),
+        ("/crawl", {"appid": "shop", "crawlid": "spring"}),
+    ):
+        part = await text(service, path, **query, part="live")
+        assert "<html" not in part
+        assert len(part) > 100
+
+
+async def test_texts_of_others_are_never_part_of_the_page(service: Service) -> None:
+    await submit(service, HOSTILE, appid=HOSTILE)
+    for path, query in (("/", {}), ("/crawls", {}), ("/crawl", {"appid": HOSTILE, "crawlid": HOSTILE}),
+                        ("/crawl/pages", {"appid": HOSTILE, "crawlid": HOSTILE, "reason": HOSTILE}),
+                        ("/domain", {"domain": "a.test"})):  # fmt: skip
+        page = await text(service, path, **query)
+        assert HOSTILE not in page
+        assert "alert(1)" in page or path == "/domain"
+    for path in PAGES:
+        answer = await service.http.get(
+            f"/ui{path}", params=dict.fromkeys(("domain", "appid", "crawlid", "q"), HOSTILE)
+        )
+        assert HOSTILE not in answer.text
+
+
+async def test_an_unknown_crawl_and_an_unknown_page_are_told(service: Service) -> None:
+    for path in ("/crawl?appid=no&crawlid=no", "/nothing"):
+        answer = await service.http.get(f"/ui{path}")
+        assert answer.status_code == 404
+        assert "Not possible (404)" in answer.text
+
+
+async def test_a_german_browser_gets_german_pages(service: Service) -> None:
+    answer = await service.http.get("/ui/", headers={"Accept-Language": "fr;q=0.3, de-AT, en;q=0.8"})
+    assert '<html lang="de">' in answer.text
+    assert "Kein Crawl läuft." in answer.text
+
+
+# --- who may --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [*PAGES, *CHANGES])
+async def test_with_a_token_no_page_is_shown_without_a_session(start: Start, path: str) -> None:
+    method = "POST" if path in CHANGES else "GET"
+    async with start(token=TOKEN) as service:
+        for cookie in ("", "x", "9999999999.x.y", Sessions("another").begin(now=1e12), Sessions(TOKEN).begin(now=0)):
+            answer = await service.http.request(method, f"/ui{path}", headers={"Cookie": f"{COOKIE}={cookie}"})
+            assert answer.status_code == 303
+            assert answer.headers["location"].startswith("/ui/login?to=")
+
+
+async def test_the_token_is_entered_once(start: Start) -> None:
+    async with start(token=TOKEN) as service:
+        wrong = await service.http.post("/ui/login", data={"token": "no"})
+        assert (wrong.status_code, COOKIE in wrong.cookies) == (403, False)
+        entered = await service.http.post("/ui/login?to=/crawls", data={"token": TOKEN})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/ui/crawls")
+        cookie = entered.headers["set-cookie"]
+        assert {"HttpOnly", "SameSite=strict", "Path=/ui", f"Max-Age={SESSION_SECONDS}"} <= set(cookie.split("; "))
+        assert TOKEN not in cookie
+        assert "Log out" in await text(service, "/")  # the client keeps the cookie
+        await service.http.post("/ui/logout")
+        assert (await service.http.get("/ui/")).status_code == 303
+
+
+@pytest.mark.parametrize(
+    "to", ["//evil.test/", "https://evil.test/", "\\\\evil.test", "javascript:alert(1)", "@evil.test"]
+)
+async def test_a_login_leads_to_no_other_site(start: Start, to: str) -> None:
+    async with start(token=TOKEN) as service:
+        answer = await service.http.post("/ui/login", params={"to": to}, data={"token": TOKEN})
+        target = httpx.URL("http://here.test/").join(answer.headers["location"])
+        assert (target.host, target.path.startswith("/ui/")) == ("here.test", True)
+
+
+@pytest.mark.parametrize("path", [*CHANGES, "/login"])
+@pytest.mark.parametrize(
+    "headers", [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "http://evil.test"}]
+)
+async def test_a_page_of_another_site_changes_nothing(start: Start, path: str, headers: dict[str, str]) -> None:
+    async with start(token=TOKEN) as service:
+        service.http.cookies.set(COOKIE, (await service.http.post("/ui/login", data={"token": TOKEN})).cookies[COOKIE])
+        answer = await service.http.post(f"/ui{path}", headers=headers, data={"token": TOKEN})
+        assert answer.status_code == 403
+        assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("host", ["evil.test", "", "127.0.0.1.evil.test"])
+async def test_without_a_token_only_this_machine_is_served(service: Service, host: str) -> None:
+    answer = await service.http.get("/ui/", headers={"Host": host})
+    assert answer.status_code in (400, 403)
+
+
+# --- a real browser ---------------------------------------------------------------------------------------------------
+
+
+def chromium(address: str, folder: Path, *flags: str, milliseconds: int = 5000) -> tuple[str, str]:
+    """Open a page in Chromium. Return its document after some time, and what its console says."""
+    program = shutil.which("chromium")
+    assert program, "Chromium is missing: tests/servers/install installs it"
+    done = subprocess.run(
+        [
+            program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+            f"--user-data-dir={folder}", "--enable-logging=stderr", f"--virtual-time-budget={milliseconds}", *flags,
+            "--dump-dom", address,
+        ],
+        capture_output=True, text=True, check=True, timeout=110,
+    )  # fmt: skip
+    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/crawls", "/crawls/new", "/domains", "/domain?domain=a.test", "/workers",
+     "/crawl?appid=shop&crawlid=%3Cimg/src%3Dx/onerror%3Dalert(1)%3E"],
+)  # fmt: skip
+async def test_a_browser_shows_the_page_without_a_complaint(service: Service, path: str, tmp_path: Path) -> None:
+    """No violation of the Content-Security-Policy, no error of a script, no missing file."""
+    await submit(service, HOSTILE)
+    dom, console = await asyncio.to_thread(chromium, f"{str(service.http.base_url).rstrip('/')}/ui{path}", tmp_path)
+    assert console == ""
+    assert "Gossamer</a>" in dom
+
+
+async def test_what_a_browser_shows_follows_the_crawl(service: Service, tmp_path: Path) -> None:
+    """The page that is open when the crawl comes shows it, without being loaded again."""
+    opened = asyncio.create_task(
+        asyncio.to_thread(
+            chromium, f"{str(service.http.base_url).rstrip('/')}/ui/crawls", tmp_path, milliseconds=20_000
+        )
+    )
+    await _until_listed(service)
+    await submit(service, "later")
+    dom, console = await opened
+    assert "later" in dom
+    assert console == ""
+
+
+async def _until_listed(service: Service) -> None:
+    """Wait until the browser has asked for the list once."""
+    while True:
+        page = (await service.http.get("/metrics")).text
+        if re.search(r'route="/v1/crawls"', page):
+            return
+        await asyncio.sleep(0.05)  # the service's counter is all that tells
