@@ -239,6 +239,7 @@ def test_a_manager_with_a_node_is_one_server(tmp_path: Path) -> None:
     manager = RunningManager(tmp_path / "manager", limit_seconds=20.0)
     node = RunningNode(tmp_path / "node", [manager.url], name="one")
     with running(manager, node), scrapydweb(tmp_path / "web", [f"127.0.0.1:{manager.port}"]) as web:
+        manager.when_node("one", "online")
         fields = {"project": "shop", "version": "1"}
         assert "Something went wrong" not in web.post("deploy/upload/", fields, file=("shop.egg", egg(_SPIDERS)))
         form = {"project": "shop", "spider": "plain", "jobid": "far", "additional": ""}
