@@ -234,6 +234,7 @@ _HIDING = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}
 _REFERENCE = re.compile(r"&(?:#(\d{1,7})|#x([0-9a-f]{1,6})|(amp|lt|gt|quot|apos));", re.IGNORECASE)
 _CHARACTERS = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _HREF = re.compile(r"""(?:^|\s)href\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+_XML_BASE = re.compile(r"""(?:^|\s)xml:base\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 _REL = re.compile(r"""(?:^|\s)rel\s*=\s*["']\s*([^"']*)""", re.IGNORECASE)
 _ABSOLUTE = re.compile(r"https?:[/\\]", re.IGNORECASE)
 _NO_PERMALINK = re.compile(r"""(?:^|\s)isPermaLink\s*=\s*["']\s*false""", re.IGNORECASE)
@@ -253,7 +254,7 @@ class _Reader:
 
     def __init__(self, url: str) -> None:
         self.found = SitemapEntries()
-        self._base = BaseUrl(url)
+        self._base = self._feed_base = BaseUrl(url)
         self._seen: set[str] = set()
         self._size = 0
         self._root = ""
@@ -388,8 +389,10 @@ class _Reader:
         is_empty = attributes.endswith("/")
         if local == self._root:
             self._is_closed = is_empty
+            self._feed_base = self._base = _based(self._feed_base, attributes)
         elif local in self._elements and (self._elements is _LOCATIONS or not prefix or self._root == "feed"):
             self._parent, self._prefix, self._guid = local, prefix, ""
+            self._base = _based(self._feed_base, attributes)
         # A `loc` counts only with the prefix of its parent: `image:loc` and the like in a `url` are not pages.
         elif self._parent and prefix == self._prefix and not (is_empty and self._parent != "entry"):
             if local == "link" and self._parent == "entry":
@@ -441,7 +444,10 @@ class _Reader:
         """Take the URL of an Atom entry's link, unless it links to something other than the entry itself."""
         relation, href = _REL.search(attributes), _HREF.search(attributes)
         if href and (relation is None or relation[1].strip().lower() in ("", "alternate")):
-            self._entry(_REFERENCE.sub(_referenced, href[1] or href[2] or "").strip(), self.found.urls)
+            entry_base = self._base
+            self._base = _based(entry_base, attributes)
+            self._entry(_attribute(href), self.found.urls)
+            self._base = entry_base
 
     # Entries
 
@@ -478,6 +484,21 @@ class _Reader:
             return
         self._seen.add(url)
         into.append(url)
+
+
+def _attribute(value: re.Match[str]) -> str:
+    """Return the value of an attribute, with its references replaced."""
+    return _REFERENCE.sub(_referenced, value[1] or value[2] or "").strip()
+
+
+def _based(base: BaseUrl, attributes: str) -> BaseUrl:
+    """Return the base URL inside an element: that of its `xml:base`, which feeds use, or else that around it."""
+    if "xml:base" not in attributes or (written := _XML_BASE.search(attributes)) is None:
+        return base
+    try:
+        return BaseUrl(base.join(_attribute(written)))
+    except BadUrl:
+        return base
 
 
 def _bom_length(start: bytes) -> int:

@@ -148,6 +148,19 @@ def test_feeds(feed: str, piece_bytes: int) -> None:
     assert found == SitemapEntries(urls=["http://a.test/1?a=1&b=2", "http://a.test/2", "http://a.test/3"])
 
 
+def test_relative_addresses_of_feeds_follow_xml_base() -> None:
+    feed = """<feed xmlns="http://www.w3.org/2005/Atom" xml:base="http://a.test/blog/?a=1&amp;b=2">
+    <entry><link href="1"/></entry>
+    <entry xml:base='posts/'><link href="2"/><link xml:base="old/" href="3"/><link href="4"/></entry>
+    <entry xml:base="http://[bad"><link href="5"/></entry></feed>"""
+    assert parse(feed).urls == [
+        f"http://a.test/blog/{path}" for path in ("1", "posts/2", "posts/old/3", "posts/4", "5")
+    ]
+    rss = """<rss version="2.0" xml:base="/blog/"><channel><item><link>1</link></item>
+    <item xml:base="/news/"><link>2</link></item><item><link>3</link></item></channel></rss>"""
+    assert parse(rss).urls == ["http://a.test/blog/1", "http://a.test/news/2", "http://a.test/blog/3"]
+
+
 @pytest.mark.parametrize(
     "body", ["", "<html><body>404</body></html>", "Not Found\nGo away\n", '{"error": 404}', "<?xml version='1.0'?><x/>"]
 )
