@@ -33,10 +33,15 @@ check: setup  ## Lint, types, arrows.
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup check  ## All tests, on real servers, in PROCESSES=3 at once.
+ifdef ROOM
+test: setup  ## All tests, on real servers, in PROCESSES=3 at once. ROOM=fetch: those of one package.
+	bash tests/room $(ROOM)
+else
+test: setup check
 	bash tests/servers/install
 	PROCESSES=$(or $(PROCESSES),3) bash tests/all
 	bash tests/servers/wheel
+endif
 
 bench-text: setup  ## What --markdown costs, and what it does to another crawl beside it.
 	$(BIN)/python -m bench.text $(ARGS)
