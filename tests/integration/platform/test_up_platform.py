@@ -54,7 +54,7 @@ def test_a_manager_and_a_node_run_beside_the_crawl_service_and_end_with_it(tmp_p
     try:
         up.start()
         until(lambda: [node["state"] for node in _nodes(port)] == ["online"], what=up.said)
-        until(lambda: f"platform http://127.0.0.1:{port}" in up.said(), what=up.said)
+        until(lambda: f"  platform   http://127.0.0.1:{port} " in up.said(), what=up.said)
         assert "gossamer node --manager" not in up.said()  # one runs already
         assert httpx.get(f"http://127.0.0.1:{api}/v1/stats/queue").status_code < 500
         _schedules_submit_to_the_service(api, port, up)
