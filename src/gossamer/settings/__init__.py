@@ -114,10 +114,8 @@ class Settings(SettingGroup):
         option=SettingOption(
             WHERE,
             "DIR",
-            python=(
-                "Directory for the private frontier, by which the same call resumes the crawl. Unset: "
-                ".gossamer if there is an output, else a temporary folder that is deleted"
-            ),
+            python="Directory for the private frontier, by which the same call resumes the crawl. Unset: .gossamer if "
+            "there is an output, else a temporary folder that is deleted",
         ),
     )
     retention: Retention = field_of(24 * 3600.0, "Seconds that a finished crawl is remembered")

@@ -79,19 +79,13 @@ class CrawlSettings(SettingGroup):
             flags=("-o", "--output"),
             many=True,
             convert=outputs,
-            help=(
-                "Where to write the pages and items; may be repeated. The ending selects the format: "
-                ".jsonl, .jsonl.gz, .jsonl.zst, .csv, .json, .sqlite, .parquet, .warc or .warc.gz. "
-                "Also an fsspec URL, a database (postgresql://, mysql://, opensearch://, redis://), "
-                "or - for standard output. Default: pages.jsonl, or HOST.jsonl of a crawl from one "
-                "URL."
-            ),
+            help="Where to write the pages and items; may be repeated. The ending selects the format: .jsonl, "
+            ".jsonl.gz, .jsonl.zst, .csv, .json, .sqlite, .parquet, .warc or .warc.gz. Also an fsspec URL, a "
+            "database (postgresql://, mysql://, opensearch://, redis://), or - for standard output. Default: "
+            "pages.jsonl, or HOST.jsonl of a crawl from one URL.",
             python_type='PathLike | Iterable[PathLike] | Mapping[PathLike, Literal["items", "pages", "all"]]',
-            python=(
-                "Where to write the pages and items; the ending selects the format. A dict names the "
-                'records of each file: `{"items.csv": "items", "pages.jsonl": "pages"}`. Unset: no '
-                "file is written"
-            ),
+            python="Where to write the pages and items; the ending selects the format. A dict names the records of "
+            'each file: `{"items.csv": "items", "pages.jsonl": "pages"}`. Unset: no file is written',
         ),
     )
     csv_guard: bool = field_of(
@@ -140,10 +134,8 @@ class CrawlSettings(SettingGroup):
         option=SettingOption(
             WHAT,
             "REGEX",
-            help=(
-                "Never follow links that match one of these regular expressions, even if they match "
-                "--allow. They are searched as those of --allow."
-            ),
+            help="Never follow links that match one of these regular expressions, even if they match --allow. They "
+            "are searched as those of --allow.",
         ),
     )
     deny_extension: tuple[str, ...] | None = field_of(
@@ -177,9 +169,8 @@ class CrawlSettings(SettingGroup):
         option=SettingOption(
             WHAT,
             "NAME",
-            python=(
-                'Query parameters to leave out of URLs: `["ref", "utm_*"]`. Links that differ only in them are one page'
-            ),
+            python='Query parameters to leave out of URLs: `["ref", "utm_*"]`. Links that differ only in them are one '
+            "page",
         ),
     )
     sitemaps: bool = field_of(
@@ -214,10 +205,8 @@ class CrawlSettings(SettingGroup):
             WHAT,
             "NAME|FILE",
             python_type="str | type[Spider]",
-            python=(
-                'Spider that reads the pages: the name of an installed one, a file (`"shop.py"`), or '
-                "a class of the program"
-            ),
+            python='Spider that reads the pages: the name of an installed one, a file (`"shop.py"`), or a class of the '
+            "program",
         ),
     )
     priority: Annotated[int, integers(-1000, 1000)] = field_of(  # within MAX_PRIORITY of model/request.py
@@ -282,10 +271,8 @@ class CrawlSettings(SettingGroup):
         option=SettingOption(
             OUTPUT,
             "records|items|both",
-            python=(
-                "Place of the content: `page.content` and the records, `page.items`, or both. Unset: "
-                "records; items for chunks"
-            ),
+            python="Place of the content: `page.content` and the records, `page.items`, or both. Unset: records; items "
+            "for chunks",
             field="text_in",
         ),
     )
@@ -297,10 +284,8 @@ class CrawlSettings(SettingGroup):
             EXTRACT,
             "FILE",
             python_type="PathLike | Mapping[str, Any]",
-            python=(
-                "Rules for the items to take from the pages: a file in YAML, JSON or TOML, or a dict "
-                "as such a file has it"
-            ),
+            python="Rules for the items to take from the pages: a file in YAML, JSON or TOML, or a dict as such a file "
+            "has it",
         ),
     )
     field: tuple[str, ...] = field_of(
@@ -328,10 +313,8 @@ class CrawlSettings(SettingGroup):
         option=SettingOption(
             EXTRACT,
             "SELECTOR",
-            help=(
-                "CSS selector of one item of several on a page: the selectors of --field are applied "
-                "inside it. Unset: one item for each page."
-            ),
+            help="CSS selector of one item of several on a page: the selectors of --field are applied inside it. "
+            "Unset: one item for each page.",
         ),
     )
     assets: tuple[str, ...] = field_of(

@@ -64,11 +64,9 @@ class FetchSettings(SettingGroup):
             "URL|FILE",
             of="requests",
             many=True,
-            help=(
-                "Send all requests through this proxy: http://, https://, socks5:// or socks5h://, "
-                "then [USER:PASSWORD@]HOST:PORT; or the name of a file with one such URL in each "
-                "line. Requests take turns between several. May be repeated."
-            ),
+            help="Send all requests through this proxy: http://, https://, socks5:// or socks5h://, then "
+            "[USER:PASSWORD@]HOST:PORT; or the name of a file with one such URL in each line. Requests take "
+            "turns between several. May be repeated.",
             python_type="Texts",
             python=("Proxy as an http://, https://, socks5:// or socks5h:// URL, a file of them, or several"),
         ),

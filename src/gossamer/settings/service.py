@@ -168,10 +168,8 @@ class WorkerSettings(SettingGroup):
             HOW_FAST,
             "N|auto",
             python_type='int | Literal["auto"]',
-            python=(
-                "Number of worker processes. Other than 1 is for `run`, without a loop over the "
-                "pages. auto: as the setting"
-            ),
+            python="Number of worker processes. Other than 1 is for `run`, without a loop over the pages. auto: as the "
+            "setting",
         ),
     )
     heartbeat: Seconds = field_of(

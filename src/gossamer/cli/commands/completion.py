@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 from gossamer.cli import terminal
 from gossamer.cli.app import COMMANDS, find
 from gossamer.cli.parser import CommandGroup, ProgramCommand, argument
 from gossamer.errors import BadInput
 from gossamer.model import DATA_DIR
+from gossamer.settings import OPTIONS
 
 SHELLS = ("bash", "zsh", "fish")
 SCRIPTS = Path(__file__).parents[1] / "completion"
@@ -25,8 +26,6 @@ SCRIPTS = Path(__file__).parents[1] / "completion"
 
 _WORDS = re.compile(r"[a-z0-9+.-]+(?:\|[a-z0-9+.-]+)+")
 """Name of a value that lists what may be written: `domain|host|path|any`."""
-_LEVELS = ("debug", "info", "warning", "error", "critical")
-"""Values that the help calls LEVEL: must be those of the setting `log_level`."""
 
 
 def completion(
@@ -102,7 +101,7 @@ def _parameters(command: ProgramCommand | CommandGroup) -> tuple[list[CompletedO
 def _kind(name: str, metavar: str) -> tuple[str, tuple[str, ...]]:
     """Return the kind of a value, and its words."""
     if metavar == "LEVEL":
-        return "words", _LEVELS
+        return "words", get_args(OPTIONS["log_level"][1].kind)
     if metavar == "KIND":
         from gossamer.fakeweb.benchmark import PIPELINES  # late: an installed script does without it
 
