@@ -42,8 +42,8 @@ _EXPLANATIONS = {
     "connect_timeout": Explanation("The connection was not made in time", "A firewall may drop connections."),
     "tls": Explanation(
         "The secure connection could not be established",
-        "The field exception of its record has the cause. {ca_file} names an authority of your own, "
-        "{insecure=True} accepts any certificate.",
+        "The field exception of its record has the cause. Where it is the certificate, {ca_file} names an authority of "
+        "your own, and {insecure=True} accepts any.",
     ),
     "proxy": Explanation("The proxy could not be used", "Check its address and password."),
     "first_byte_timeout": Explanation("The response did not begin in time", "The server may be overloaded."),
@@ -78,7 +78,8 @@ _EXPLANATIONS = {
     ),
     # Pages whose links were not all read (Tally.unread).
     "truncated": Explanation(
-        "The end of the page is missing", "GOSSAMER_FETCH__MAX_BODY sets the largest body that is read, in bytes."
+        "The end of the page is missing",
+        "It is longer than GOSSAMER_FETCH__MAX_BODY (bytes), or its compression is damaged.",
     ),
     "not_html": Explanation(
         "It looks like HTML, but its Content-Type says otherwise", "Browsers do not show it as a page, either."

@@ -71,7 +71,8 @@ def test_responses_errors_and_hosts_are_told_in_words() -> None:
     assert error_lines(tally.failed, tally.examples) == [
         "404 Not Found: 3, for example http://fast.test/0",
         "The secure connection could not be established: 1, for example https://gone.test/ (The field exception of "
-        "its record has the cause. --ca-file names an authority of your own, --insecure accepts any certificate.)",
+        "its record has the cause. Where it is the certificate, --ca-file names an authority of your own, and "
+        "--insecure accepts any.)",
     ]
     assert failing_lines(tally) == ["    most on: fast.test 3, gone.test 1"]
 
