@@ -1,8 +1,7 @@
 //! Bounded memory of hrefs that were resolved on a site before. `gossamer/extract/memory.py` is the reference and says
 //! which hrefs are remembered, and where; a crawl uses one of the two.
 //!
-//! Fixed: where an href is remembered, or a page that links to
-//! it would never be fetched.
+//! Fixed: where an href is remembered, or a page that links to it would never be fetched.
 
 use crate::urls::Base;
 use pyo3::prelude::*;

@@ -1,7 +1,6 @@
 //! Decodes attribute values: character references, NUL and line ends, as the tokenizer of the HTML standard does.
 //!
-//! Fixed: the result, which the standard defines ("named character reference state"
-//! and those after it).
+//! Fixed: the result, which the standard defines ("named character reference state" and those after it).
 
 use entities::ENTITIES;
 use memchr::memchr3;

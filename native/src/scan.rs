@@ -6,8 +6,8 @@
 //! what hides or reveals a link: templates, framesets, and where a drawing ends. It never moves back in the page but for
 //! one look at a comment's end, so its time is proportional to the page's length, and it keeps nothing but the links.
 //!
-//! Fixed: which links it finds; the Python reference
-//! (`gossamer/extract/links.py`) must find the same ones, and tests compare both.
+//! Fixed: which links it finds; the Python reference (`gossamer/extract/links.py`) must find the same ones, and tests
+//! compare both.
 
 use crate::references::decode;
 use memchr::{memchr, memchr2, memchr_iter, memmem};
@@ -62,8 +62,8 @@ struct Open<'a> {
     math: bool,
 }
 
-/// Most elements of drawings whose names are remembered; deeper ones are only counted. An end tag is
-/// compared with all of them.
+/// Most elements of drawings whose names are remembered; deeper ones are only counted. An end tag is compared with all
+/// of them.
 const MAX_OPEN: usize = 128;
 
 /// How often a page is looked through for an open element. Each look takes as long as the page does.

@@ -2,8 +2,8 @@
 
 A crawl has runs, one after the other: a run lasts from a first request until nothing is left to do. Each spider, a
 program that reads fetched pages, has its own part of a crawl. The frontier, the cluster's queue of requests, keeps the
-counts that stand here. Clients read the fields, so none may be renamed or removed; fields may be added. Then rewrite
-docs/reference/openapi.json, which contains them (`python -m tools.reference`).
+counts that stand here. Clients read the fields, so none may be renamed or removed; fields may be added.
+docs/reference/openapi.json contains fields and texts: after a change, regenerate it (`python -m tools.reference`).
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 A policy limits the speed of all crawls on a domain, and may blacklist it. The frontier, the cluster's queue of
 requests, stores it. Clients read and send the fields, so none may be renamed or removed. Every edit reads, compares
 with If-Match, and writes only if nothing has changed since the read: this order keeps concurrent edits from being lost.
-docs/reference/openapi.json contains them.
+docs/reference/openapi.json, which is generated, contains the texts below.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Building blocks of the OpenAPI description (models, responses, examples), and the page at `/docs` that shows it.
 
-docs/reference/openapi.json, which is generated, contains texts and examples. Fixed: paths, names of fields, and names
-and titles of problems, which clients read.
+docs/reference/openapi.json, which is generated, contains the texts and examples. Fixed: paths, names of fields, and
+names and titles of problems, which clients read.
 """
 
 from collections.abc import Mapping
@@ -48,8 +48,8 @@ _EXAMPLES: dict[int, tuple[str, str, str]] = {
     ),
     503: ("frontier-unavailable", "Frontier unavailable", "The frontier could not be reached"),
 }
-"""Examples by status code: name, title and detail of the problem. A code needs none. Name and title must be those of
-the answer that the API gives."""
+"""Examples by status code: name, title and detail of the problem. A status code may have no example. Name and title
+must be those of the API's own response."""
 COMMON_REFUSALS = (401, 403, 429)
 """Status codes that each endpoint may return unless it is open to requests without a token (`access.OPEN_PATHS`).
 Change it together with `access`, which returns them."""

@@ -3,7 +3,7 @@
 A run of a crawl lasts from a first request until nothing is left to do; a request with `fresh` asks for a new run.
 
 Fixed, because clients read them: statuses, names of fields, and that the results of a batch are in the order of its
-requests. docs/reference/openapi.json contains them.
+requests. docs/reference/openapi.json, which is generated, contains the texts below.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """The message bus on Kafka, through librdkafka: publishing in batches, and topics. Consumers are in `kafka_consumer`.
 
-`acks` and `enable.idempotence` may not: a message must be on every in-sync replica, once and in order, when `publish`
-returns. librdkafka calls back from threads, which may touch the event loop only through `call_soon_threadsafe`.
+Fixed: the options `acks` and `enable.idempotence`. A message must be on every in-sync replica, once and in order, when
+`publish` returns. librdkafka calls back from threads, which may touch the event loop only through
+`call_soon_threadsafe`.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ from gossamer.cli.parser import OPTIONS_PANEL, CommandGroup, Description, Parame
 _MOST_COLUMNS = 120
 """Width of the help on a wide terminal."""
 _LEAST_TEXT = 20
-"""Columns of a help text on a narrow terminal, even where lines become longer than it."""
+"""Minimum number of columns for help texts, even if lines become longer than a narrow terminal."""
 _BOLD, _VALUE, _DIM, _END = "\033[1;36m", "\033[33m", "\033[2m", "\033[0m"
 _HELP = Parameter(
     "help", Description(("--help", "-h"), "Show this message and exit.", None, OPTIONS_PANEL, False, None, None, ""),
@@ -58,7 +58,7 @@ def _page(
 
 
 def _columns() -> int:
-    """Return the columns of the help."""
+    """Return the width of the help in columns."""
     try:
         return max(40, min(_MOST_COLUMNS, int(os.environ.get("COLUMNS", "")) or 80))
     except ValueError:

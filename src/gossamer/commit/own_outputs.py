@@ -114,7 +114,7 @@ class OwnOutputs:
             for started in writing.values():
                 started.cancel()
             if isinstance(error, OutputClosed):
-                raise OutputClosed(error.detail) from error  # an application's own output may have none of the records
+                raise OutputClosed(error.detail) from error  # no `taken`: an own output may have none of these records
             raise
         for appid, pages in pages_of.items():
             task = writing.get(appid)  # None: the application has no output of its own

@@ -21,8 +21,8 @@ MAX_ASSETS = 10_000
 _MAX_CSS_BYTES = 2 * 1024 * 1024
 """Part of a style sheet, or of all styles of a page, that is read. More takes longer."""
 
-# Patterns of CSS and HTML, with possessive quantifiers (`*+`), which never backtrack. A string of CSS. The end of the
-# file closes it, as in browsers. `{0}` begins the names of its groups.
+# Patterns of CSS and HTML, with possessive quantifiers (`*+`), which never backtrack. The first is a string of CSS: the
+# end of the file closes it, as in browsers, and `{0}` begins the names of its groups.
 _STRING = r"""(?:"(?P<{0}double>(?:[^"\\\n]|\\.|\\\Z)*+)(?:"|\Z)|'(?P<{0}single>(?:[^'\\\n]|\\.|\\\Z)*+)(?:'|\Z))"""
 _TEXT = r"""(?:"(?:[^"\\\n]|\\.|\\\Z)*+(?:"|\Z|(?=\n))|'(?:[^'\\\n]|\\.|\\\Z)*+(?:'|\Z|(?=\n)))"""
 """A string of which nothing is taken. A line end ends it, too."""

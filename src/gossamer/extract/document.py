@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 _MAX_TAGS = 100_000
-"""Beyond this many tags a page is not walked through. Each takes one or two microseconds."""
+"""A page with more tags is not walked through. Each tag takes one or two microseconds."""
 
 _MAX_DEPTH = 500
 """Elements that may be open at once. The parser's time grows with this times the tags, 0.1 s for each 50 million."""

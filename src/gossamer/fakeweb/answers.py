@@ -1,8 +1,8 @@
 """Decides the answer to each request: the generated site, its robots.txt and sitemaps, and mounted (handmade) pages.
 
-Pages then differ from those of an earlier release, which only recordings notice. Must hold: links stand in the order of
-`Site.outlinks` and lead where it says, however they are spelled; the links in the script and the comment of a page are
-no links, and no crawler may follow them.
+If the words or the markup change, pages differ from those of an earlier release, which only recordings notice. Must
+hold: links stand in the order of `Site.outlinks` and lead where it says, however they are spelled; the links in the
+script and the comment of a page are no links, and no crawler may follow them.
 """
 
 import gzip

@@ -48,8 +48,8 @@ from gossamer.telemetry.stalls import StallClock
 log = logging.getLogger("gossamer.fetch")
 
 STALL_SECONDS = 1.0
-"""Silence of the leader after which another connection becomes it. A longer time lets a slow server hold up the others;
-a shorter one changes the leader more often, and each leader may add a body to the memory."""
+"""Silence of the leader after which another connection becomes the leader. A longer time lets a slow server hold up the
+others; a shorter one changes the leader more often, and each leader may add a body to the memory."""
 _DEFAULT_BUDGET_BYTES = 64 * MIB
 """Byte budget of a client that is given none; the worker gives its own. More take memory, fewer make downloads of large
 bodies wait for each other."""
@@ -234,11 +234,11 @@ class HttpClient:
             send_by = send_by and send_by + min(request.connect_allowance, timings.connecting)
         if send_by is not None and time.monotonic() > send_by:
             raise self._not_sent_in_time(send_by, connection, timings)
-        failure: FetchError | None = None  # within the body; it must not hide the status and the headers before it
+        failure: FetchError | None = None  # must not hide the status and headers that came before it
         try:
             try:
                 result = self._watch.send(connection, wire, reader, deadline)  # `_end_request` must follow in any case
-                await (result if send_by is None else _told_if_late(result, request.url, connection.sent_at - send_by))
+                await (result if send_by is None else _warn_if_late(result, request.url, connection.sent_at - send_by))
             except BaseException as error:
                 self._end_request(plan, connection, failed=True)
                 if not isinstance(error, FetchError):
@@ -441,8 +441,8 @@ def _response(
     failure: FetchError | None,
 ) -> FetchResponse:
     """Decode the body and return the response. `ip`: the address of the connection. `head`: the request's. `failure`:
-    an error within the body. Raises that, or the one of the decoder, for a page: other responses say all by their
-    status and headers."""
+    an error within the body. If the status is 200 to 299, raises that error or the decoder's. For other responses,
+    status and headers are enough."""
     wire = body = reader.body
     truncated, faults, limits = reader.truncated, reader.faults, reader.limits
     encodings: tuple[str, ...] = ()
@@ -499,7 +499,7 @@ def _decode(
         return DecodedBody(b"", truncated=True, fault=ResponseFault.BODY), error
 
 
-def _told_if_late(result: "asyncio.Future[Any]", url: str, late_seconds: float) -> "asyncio.Future[Any]":
+def _warn_if_late(result: "asyncio.Future[Any]", url: str, late_seconds: float) -> "asyncio.Future[Any]":
     """Return the result of a request. Log it if it is late, although it was in time immediately before it was sent."""
     if late_seconds > 0.0:
         log.warning(
@@ -517,8 +517,8 @@ def _with_proxy_credentials(head: bytes, plan: ConnectionPlan) -> bytes:
 
 
 _MAX_CLIENTS = 16
-"""Clients with a timeout of their own. More obey more of the timeouts that requests ask for, and each has connections
-of its own."""
+"""Maximum number of clients with a timeout of their own. Each has its own connections. With fewer, fewer of the
+timeouts that requests ask for are obeyed."""
 
 
 class HttpClients:
@@ -546,8 +546,8 @@ class HttpClients:
         return client.fetch(request, wait_for_room=wait_for_room)
 
     def waiting_for(self) -> str:
-        """Return words for what the requests in progress wait for. If they wait for different things, those for the
-        step that comes last in a request."""
+        """Return words for what the requests in progress wait for. If they wait for different things, the latest step
+        of a request counts."""
         clients = self._clients.values()
         if any(client.awaiting_responses for client in clients):
             return "a response"

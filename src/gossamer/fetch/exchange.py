@@ -3,8 +3,8 @@
 Redirects, cookies and retries are the caller's task: every hop of a redirect needs its own check of scope (which URLs a
 crawl may follow), robots.txt and address, and counts as a hit: a request to its site by the rate limit.
 
-The operator's settings replace `header_bytes`, `body_bytes` and all timeouts but `idle`. Nothing here is stored, so
-fields may be added; the client sets every field of a response.
+The operator's settings replace the defaults of `header_bytes`, `body_bytes` and all timeouts but `idle`. Nothing here
+is stored, so fields may be added; the client sets every field of a response.
 """
 
 from collections.abc import Iterable

@@ -194,8 +194,7 @@ def _cache(memory: dict[Key, Value], key: Key, value: Value) -> None:
 
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _PAGE = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?:/[!-'*-~]*)?")
-"""A URL of printable ASCII except ( and ). These two would end that part of the
-User-Agent header, as spaces would."""
+"""A URL of printable ASCII without parentheses, which would end that part of the User-Agent header, as spaces would."""
 
 
 def contact_address(value: object) -> object:

@@ -163,7 +163,7 @@ class Leaseholder(Protocol):
 
 
 class RunFinished(FrontierError):
-    """This run has finished."""
+    """The run has finished."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(f"{run.crawl.id}, run {run.number}")

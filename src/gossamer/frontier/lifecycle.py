@@ -1,8 +1,8 @@
 """Life cycle of a request in the frontier: its statuses, and every step that one can take to another.
 
 The frontier's Lua scripts take the steps. The header of each script names those that it may take (`-- transition:`);
-a check of the scripts compares these lines with TRANSITIONS, and the model of the frontier's contract takes its steps
-by this table alone.
+a test compares these lines with TRANSITIONS, and the reference model in the contract tests takes its steps from this
+table alone.
 """
 
 from enum import StrEnum
@@ -34,7 +34,8 @@ class RequestEvent(StrEnum):
     ADD = "add"
     LEASE = "lease"
     FETCH = "fetch"
-    """The worker reports the outcome `fetched`. The outcomes below it have the names of their events, too."""
+    """The worker reports the outcome `fetched`. The events from here to FORWARD are the outcomes that a worker can
+    report (`Outcome` in model/request.py)."""
     FAIL = "fail"
     DROP = "drop"
     RETRY = "retry"

@@ -94,9 +94,9 @@ class Counts(msgspec.Struct):
     lost_items: int = 0
     item_seconds: float = 0.0
     fastest_response: float = 0.0
-    """Fastest since the last measurement, which resets it."""
+    """Seconds of the fastest response since the last measurement, which resets it."""
     fastest_item: float = 0.0
-    """Likewise."""
+    """Seconds of the fastest item since the last measurement, which resets it."""
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

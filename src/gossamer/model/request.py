@@ -149,7 +149,7 @@ class Lease(msgspec.Struct, frozen=True):
     blacklisted: bool = False
     """True: its domain is blacklisted. The worker records and settles it as dropped, unfetched. No hit was charged."""
     is_last: bool = False
-    """True: when it was leased, nothing else of its domain was left for the worker. Told only where shards are busy."""
+    """True: when it was leased, nothing else of its domain was left for the worker. Set only while shards are busy."""
 
     @property
     def start(self) -> float:
@@ -178,7 +178,7 @@ class Settlement(msgspec.Struct):
 
 
 def request_id_prefix(run: Run) -> bytes:
-    """Return what the ids of all requests of a run are computed from, besides the identity of each."""
+    """Return the part of the input of `request_id` that is the same for all requests of a run."""
     return f"{run.crawl.id.token}:{run.generation}:{run.number}:".encode()
 
 
@@ -197,7 +197,7 @@ MAX_PAYLOAD_BYTES = 1 << 20
 """Largest packed payload of an entry. May be larger, but waiting requests need that much memory in the frontier.
 Smaller: requests that wait already could not be put back with a new payload."""
 _REDIRECT_BYTES = 16 << 10
-"""Part of it that is left for what redirects add (URLs, cookies). Less makes long chains of redirects fail."""
+"""Part of MAX_PAYLOAD_BYTES that is left for what redirects add (URLs, cookies). Less makes long chains fail."""
 _MAX_NEW_PAYLOAD_BYTES = MAX_PAYLOAD_BYTES - _REDIRECT_BYTES
 """Largest packed payload of a new request."""
 

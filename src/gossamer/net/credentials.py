@@ -3,8 +3,8 @@
 People forget to encode characters in a password, so a parser of URLs is the wrong tool: it takes a password with a
 slash for a port. Where an address can be read in two ways, more is hidden than needed.
 
-This module imports little: `cli/terminal.py` loads it at the start of each command, and `platform/node/runner.py`,
-which runs where no Gossamer is installed, loads it as a file.
+This module imports little: `cli/terminal.py` loads it at the start of each command, and
+`gossamer_platform/node/runner.py`, which runs where no Gossamer is installed, loads it as a file.
 """
 
 import re

@@ -1,7 +1,6 @@
-"""Secrets from the environment: in a variable, or in a file that a variable with `_FILE` behind its name names.
+"""Secrets from the environment: the variable NAME has the secret, or NAME_FILE has the path of a file with it.
 
-A file is what container platforms mount for a secret. Other users of the machine see the command line, so no secret
-needs to be there.
+Container platforms mount secrets as files. No secret needs to be on the command line, which other users can read.
 """
 
 from collections.abc import Mapping

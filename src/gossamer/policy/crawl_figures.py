@@ -125,7 +125,8 @@ class CrawlFigures:
 
     @property
     def loop_gain(self) -> float:
-        """Likewise, until the event loop is busy or blocked all the time."""
+        """Factor by which the throughput can grow until the CPU is saturated, or the event loop is busy or blocked all
+        the time."""
         return max(1.0, min(self.cpu_gain, BUSY / max(self.cpu + self.whole.blocked, 0.001)))
 
     @property

@@ -27,7 +27,8 @@ their docstrings name; looser ones break what docs/explanation/guarantees.md pro
 # waited is no part of how long replies take: it has held the reply up.
 
 START_WITHIN_SECONDS = 0.1
-"""Longest time after its start time in which a request may be begun. Busy workers then return more leases."""
+"""Longest time after its start time in which a request may be begun. With a shorter one, busy workers return more
+leases."""
 
 _SEND_WITHIN_FACTOR = 1.5
 """The longest time until a request is sent, as a multiple of the longest time until it is begun (`max_start_delay`

@@ -54,10 +54,11 @@ DENIED_EXTENSIONS: frozenset[str] = frozenset(
     " ".join((_ARCHIVES, _IMAGES, _AUDIO, _VIDEO, _DOCUMENTS, _FONTS, _PARTS_OF_PAGES, _PROGRAMS_AND_DATA)).split()
 )
 """Extensions that are denied by default, in lower case, without the dot: archives, pictures, sound, films, office and
-book formats, fonts, parts of pages, programs. Running crawls follow the lists of each worker's version.
+book formats, fonts, parts of pages, programs. After a change of the lists, running crawls follow the list of each
+worker's own version.
 
-They leave out extensions that can be pages or lead to pages: xml, json, txt, md, and those of programs that write pages
-(php, asp, aspx, jsp, cgi, do, pl, py). They also leave out com and au, because many paths end in a host name.
+The lists leave out extensions that can be pages or lead to pages: xml, json, txt, md, and those of programs that write
+pages (php, asp, aspx, jsp, cgi, do, pl, py). They also leave out com and au, because many paths end in a host name.
 """
 
 

@@ -36,7 +36,7 @@ from gossamer.sinks.append import check_folder
 from gossamer.web.html import Templates
 
 MARKER = "<!-- Gossamer report -->"
-"""Beginning of every page, by which an older report is recognised that may be overwritten. Must not change."""
+"""Beginning of every page. A file with it is an older report, which may be overwritten. Must not change."""
 _HREF = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 """URL that becomes a link. Canonical URLs are printable ASCII; anything else stays a text."""
 # Characters that the page shows. CSV files have all of them.

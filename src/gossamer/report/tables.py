@@ -3,8 +3,8 @@
 The queries read the database of `store.py` (`_SCHEMA` there describes its tables). An `outcome` is a `PageOutcome`: 0
 fetched, 1 failed, 2 skipped. A `key` is the number that stands for a URL.
 
-The names are those of CSV files, and the column titles are their first lines: programs read both, so add rather than
-rename.
+The names of tables are those of CSV files, and the names of columns are the first lines of these files. Programs read
+both, so add rather than rename.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Kind(StrEnum):
     TEXT = "text"
     URL = "url"
     REASON = "reason"
-    """Word of a record, shown as a sentence."""
+    """Reason code of a record, shown as a sentence."""
     NUMBER = "number"
     BYTES = "bytes"
     SECONDS = "seconds"
@@ -236,7 +236,7 @@ PERCENTILES = Table(
     (Column("percent", "Percent", Kind.NUMBER), Column("seconds", "Time", Kind.SECONDS)),
     "",
 )
-"""So many percent of the responses took no longer; 100: the slowest one."""
+"""Time that this percentage of the responses did not exceed; at 100: the time of the slowest one."""
 
 # Titles and contents that pages of different URLs share. Counted once: several tables and figures read them.
 _DERIVED = """
@@ -258,12 +258,13 @@ TABLES = (
 
 
 def derive(store: PageStore) -> None:
-    """Prepare the tables that others are queried from, once all pages and links are in the store."""
+    """Create the database tables that several queries read. Call this once all pages and links are in the store."""
     store.database.executescript(_DERIVED)
 
 
 def csv_value(column: Column, value: Any) -> Any:
-    """Return a value as a CSV file has it. A text that a spreadsheet would take for a formula gets a leading quote."""
+    """Return a value as it is written to a CSV file. A text that a spreadsheet would take for a formula gets a leading
+    quote."""
     if value is None:
         return ""
     if column.kind is Kind.SECONDS:
@@ -274,5 +275,5 @@ def csv_value(column: Column, value: Any) -> Any:
 
 
 def reason_words(reason: str) -> str:
-    """Return a reason as the page shows it; empty: the page was fetched."""
+    """Return the words for a reason on the page. An empty reason: the page was fetched."""
     return explain(reason).title if reason else "Fetched"

@@ -9,8 +9,8 @@ the links as start URLs, fetches them, and treats each as a page of that rule. W
 the first job itself.
 
 - A link is handed over once: the fingerprint of its request is kept in JOBDIR, or in memory without one.
-- A batch counts as handed over when a server has acknowledged it; `platform/client/batches.py` describes how lost
-  answers are treated. A restart in the same JOBDIR continues with what is left.
+- A batch counts as handed over when a server has acknowledged it; `gossamer/platform_client/batches.py` describes how
+  lost answers are treated. A restart in the same JOBDIR continues with what is left.
 - A batch that every server refuses for good is set aside, and the crawl ends as failed.
 - The files that jobs write appear under their names when they are complete.
 
@@ -64,7 +64,7 @@ DISTRIBUTED_SETTINGS: Final[dict[str, tuple[Any, str]]] = {
     "DISTRIBUTED_PROJECT": ("", "Project on the servers. Empty: SCRAPY_PROJECT, which jobs have, else BOT_NAME"),
     "DISTRIBUTED_GIVE_UP": (600, "Seconds in which no server accepts a batch, after which the crawl ends as failed"),
 }
-"""Default and meaning by name. A setting may be added."""
+"""Default and meaning of each setting by its name."""
 
 _POSITION: Final = 100
 """Position among the spider middlewares: behind all others, so that only links that would be followed are handed
@@ -81,7 +81,7 @@ _FIELDS: Final[dict[str, type | tuple[type, ...]]] = {
     "cb_kwargs": dict,
     "dont_filter": bool,
 }
-"""Fields of a link that is more than a URL, with their types: arguments of `scrapy.Request`. One may be added."""
+"""Fields of a link that is more than a URL, with their types: arguments of `scrapy.Request`."""
 _OWN_META: Final = frozenset({"rule", "link_text", "depth"})
 """Keys of `meta` that Scrapy sets itself; they are not handed over."""
 _FORMATS: Final = {".jl": "jsonlines", ".jsonl": "jsonlines", ".json": "json", ".csv": "csv", ".xml": "xml"}
@@ -89,7 +89,7 @@ _FORMATS: Final = {".jl": "jsonlines", ".jsonl": "jsonlines", ".json": "json", "
 
 
 class DistributedLinks:
-    """Scrapy's add-on interface: adds the middleware, and for the job of a batch its feed."""
+    """Scrapy add-on: adds the spider middleware, and the feed of a batch's job."""
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Change the settings."""
@@ -245,7 +245,8 @@ class LinkBatches:
             self._crawler.stats.inc_value(name, count)
 
     def _idle(self, spider: Spider) -> None:
-        """Keep the spider open until all batches are handed over. Other links make the crawl end as failed."""
+        """Keep the spider open until all batches are handed over. If any link cannot be handed over, end the crawl as
+        failed."""
         assert self._store is not None
         assert self._sender is not None
         try:

@@ -7,8 +7,8 @@ URL takes a few operations on strings. All other hrefs go through the functions 
 options change what a link is (`process_value`, other tags or attributes, `canonicalize`), and one of a subclass, is
 left to Scrapy.
 
-The patterns may match fewer hrefs, which is slower; one href too many gets another URL than in Scrapy. Fixed: the
-results are those of Scrapy. A test compares them on generated and on real pages.
+A pattern that matches too few hrefs is only slower; with one that matches too many, an href gets another URL than in
+Scrapy. Fixed: the results are those of Scrapy. A test compares them on generated and on real pages.
 """
 
 import operator

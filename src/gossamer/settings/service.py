@@ -1,8 +1,7 @@
 """Settings of workers and of a service: its bus, Kafka and the REST API.
 
-The bus, on which requests arrive and pages are
-published, is Kafka or Valkey Streams ("streams" below). Fixed: the names of settings and
-the words that they accept, which stand in users' files.
+The bus, on which requests arrive and pages are published, is Kafka or Valkey Streams ("streams" below). Fixed: the
+names of settings and the words that they accept, which stand in users' files.
 """
 
 from typing import Annotated, Any, Literal

@@ -53,7 +53,8 @@ class SplitWrite:
     shared: WriteCall
     """Writes to the outputs that all applications share."""
     own: dict[str, WriteCall]
-    """By application (appid): writes its records to the outputs that only it has. Holds no other records."""
+    """By application (appid): writes the application's records to its own outputs. Other applications' records are not
+    written there."""
 
 
 @runtime_checkable
@@ -64,8 +65,8 @@ class SplitSink(Sink, Protocol):
         """Return the write of a batch. The batch is durable when all its calls have returned."""
 
     async def check(self) -> None:
-        """Raise SinkError if outputs that all applications share are away: then the failure of an application's own
-        output has no cause of its own."""
+        """Raise SinkError if an output that all applications share is unavailable. A failure of an application's own
+        output is then part of the same outage."""
 
 
 class WriteTogether:

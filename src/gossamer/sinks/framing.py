@@ -44,7 +44,7 @@ each open file, fewer take longer."""
 _ZSTD_LEVEL = 3
 """Compression level. Higher ones save space and take time."""
 _GZIP_LEVEL = 3
-"""Compression level. Too: level 3 takes half the time of level 6, and a tenth more space."""
+"""Compression level. Level 3 takes half the time of level 6, and a tenth more space."""
 
 
 class Tail(msgspec.Struct, frozen=True):

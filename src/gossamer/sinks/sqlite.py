@@ -35,7 +35,7 @@ that only take a moment."""
 _ROWS_AT_ONCE = 1000
 """Records of a spool that one transaction adds. More take memory, fewer take longer."""
 _BYTES_AT_ONCE = 16 * 1024 * 1024
-"""Bytes of bodies that one transaction adds. Likewise."""
+"""Bytes of bodies that one transaction adds. More take memory, fewer take longer."""
 _LARGEST_INTEGER = 2**63 - 1  # of SQLite: fixed
 
 

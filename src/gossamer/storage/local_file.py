@@ -17,7 +17,7 @@ from gossamer.storage.line_index import index_lines
 _BLOCK_BYTES: Final = 1024 * 1024
 """Bytes that are indexed at a time."""
 _MAX_ENTRIES: Final = 4096
-"""Entries of an index at which every second one is dropped."""
+"""Maximum number of entries of an index. When there are more, every second one is dropped."""
 _MAX_INDEXES: Final = 64
 """Files whose indexes are kept."""
 
@@ -47,8 +47,8 @@ class LocalFile:
         return b"".join(parts)
 
     def near_line(self, line: int) -> tuple[int, int]:
-        """Return an offset at or before the begin of a line, numbered from 0, and the number of ends of lines before
-        it. If that is the number of the line, the line begins at the offset."""
+        """Return an offset at or before the start of line `line` (from 0), and the number of line ends before that
+        offset. If this number is `line`, the line starts at the offset."""
         found = os.fstat(self._descriptor)
         return _index_of((str(self._path), found.st_dev, found.st_ino)).near_line(self, line)
 
@@ -72,14 +72,14 @@ class _GrowingIndex:
         self._end = 0
         """Offset up to which the file is indexed."""
         self._lines = 0
-        """Ends of lines up to there."""
+        """Number of line ends before `_end`."""
         self._interval = 1
-        """Bytes that lie between two entries, at least."""
+        """Minimum number of bytes between two entries."""
 
     def near_line(self, file: LocalFile, line: int) -> tuple[int, int]:
-        """Return what LocalFile.near_line does."""
+        """Do the work of `LocalFile.near_line`."""
         with self._lock:
-            if file.length() < self._end:  # it was cut off
+            if file.length() < self._end:  # the file was truncated
                 self._reset()
             while self._lines < line and (content := file.read(self._end, self._end + _BLOCK_BYTES)):
                 self._extend(content)

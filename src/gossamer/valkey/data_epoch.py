@@ -18,10 +18,10 @@ class DataEpoch:
         self.number = 0
 
     def begin(self) -> None:
-        """Begin the next one."""
+        """Begin the next epoch."""
         self.number += 1
 
     def check(self, since: int | None) -> None:
-        """Raise FrontierForgot if another one than `since` has begun. None: any will do."""
+        """Raise FrontierForgot if the current epoch is not `since`. None: accept any epoch."""
         if since is not None and since != self.number:
             raise FrontierForgot

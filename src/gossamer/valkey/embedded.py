@@ -160,8 +160,7 @@ _LOW_DISK_BYTES = 16 * 1024 * 1024
 """With less free disk space, messages say so, and repeated ones come once in _REPORT_AGAIN_SECONDS."""
 
 # Options of the server. Fixed: "noeviction" and "appendonly", or URLs would be lost; "port" and "unixsocketperm", or
-# other users could reach a server that has no password; "daemonize", or its process would not be our child. Tuning: the
-# others.
+# other users could reach a server that has no password; "daemonize", or its process would not be our child.
 _OPTIONS: Mapping[str, str] = {
     "port": "0",
     "unixsocketperm": "700",

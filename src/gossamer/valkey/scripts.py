@@ -15,7 +15,8 @@ list of those that functions of the script refer to. So an assembled script defi
 Assembling takes a tenth of the time in which a crawl starts, so assembled scripts are kept in a file each, where Python
 keeps compiled modules.
 
-That changes their digests, but every process loads the scripts of its own release.
+A script's digest depends on how it is assembled. That does no harm, because every process loads the scripts of its own
+release.
 """
 
 import contextlib

@@ -114,7 +114,7 @@ class Topology:
         self._checks: dict[ValkeyClient, asyncio.Task[None]] = {}
         """Running checks of why replies are late, by the client of the late server."""
         self._warned_of_slots = False
-        """True since the slots could not be read, so that an outage is reported once."""
+        """True after a failed read of the slots, until one succeeds, so that an outage is reported once."""
         self.has_replicas = False
         """True once any primary was seen with a replica, which may replace it."""
         self.gap_listeners: set[Callable[[], None]] = set()

@@ -29,8 +29,8 @@ def client_of(host: str) -> str:
 
 
 _MAX_CLIENTS = 10_000
-"""Clients whose rate is remembered. Beyond it, the one that has been silent longest is forgotten and starts with a full
-burst. More clients need more memory."""
+"""Clients whose rate is remembered. When there are more, the one that has been silent longest is forgotten and starts
+with a full burst. More clients need more memory."""
 _BURST_SECONDS = 2.0
 """Size of a burst, in seconds of the allowed rate. The help of the setting service.max_requests promises bursts of
 twice the rate."""

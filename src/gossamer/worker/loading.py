@@ -196,7 +196,7 @@ def make_spider(spider: LoadedSpider) -> Spider:
 
 _MAX_OBJECTS = 1000
 """Spider objects that a worker keeps; beyond it the oldest is dropped, and its crawl gets a new object, which has lost
-what the old one remembered. At the cost of memory."""
+what the old one remembered. More take memory."""
 
 
 _ASSETS = LinkSpider()

@@ -1,4 +1,5 @@
-"""`gossamer variables` and `gossamer tokens`: what a project's jobs get to know, and who may do what on a server.
+"""`gossamer variables` and `gossamer tokens`: environment variables and secrets of a project's jobs, and access tokens
+of a server.
 
 Fixed: the names of commands and flags, exit codes, the fields of `--json`, which are those of the API; and that no
 secret is taken from or shown on a command line.
@@ -20,7 +21,7 @@ variables = CommandGroup(help="List, set and delete the environment variables an
 tokens = CommandGroup(help="List, make and revoke tokens, by which persons, programs and nodes use a server.")
 
 _SCOPES = ("read", "run", "deploy", "admin", "node")
-"""Scopes of tokens. The API's: fixed."""
+"""Scopes of tokens. Fixed: they are those of the API."""
 _SECONDS_A_DAY = 86400
 _Variable = Annotated[str, argument(metavar="NAME", help="Name of the variable.", show_default=False)]
 
@@ -181,7 +182,8 @@ def revoke_token(
 
 
 def _check_key(client: PlatformClient, project: str) -> None:
-    """Raise ServerRefused if the manager can keep no secrets. Older managers cannot tell before they get one."""
+    """Raise ServerRefused if the manager can keep no secrets. Older managers answer 404: they report it only when they
+    get a secret."""
     try:
         client.call("GET", f"/projects/{segment(project)}/secrets")
     except ServerRefused as error:

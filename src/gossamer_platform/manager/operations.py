@@ -56,7 +56,7 @@ STOPPING_SIGNALS: Final = frozenset(
 
 
 class NotFound(GossamerError):
-    """It does not exist."""
+    """The object of the request does not exist."""
 
     only_detail = True
 

@@ -8,8 +8,8 @@ The digest is made of the requirements, the Python, the platform and the address
 projects with the same requirements share one. A fault is either the node's (a full disk, an index that cannot be
 reached), then this or another node tries again later, or the version's (requirements that cannot be met).
 
-The times, the words by which a fault is known to be the node's. Fixed: the names of files, which a later release finds;
-and that an environment is deleted only while no attempt on this node uses it.
+Fixed: the names of files, which a later release finds; and that an environment is deleted only while no attempt on this
+node uses it.
 """
 
 import asyncio

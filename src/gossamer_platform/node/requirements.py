@@ -3,8 +3,8 @@
 They come from the metadata of the egg or wheel, from a `requirements.txt` in it, and from what was given at the
 deployment, all together.
 
-The options that a requirements file may have. Fixed: that no line leads to a file of the node (an editable install, a
-path, another requirements file), because environments are shared between projects.
+Fixed: that no line leads to a file of the node (an editable install, a path, another requirements file), because
+environments are shared between projects.
 """
 
 import platform

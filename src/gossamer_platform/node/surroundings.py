@@ -1,7 +1,7 @@
 """Surroundings of a project's processes: their user, their environment variables, their current folder.
 
-The variables that are hidden, by adding some. Fixed: a project's user gets into the folders of its own project only,
-and its processes get none of the node's variables that may be a secret (`ProjectUser.variables`).
+Fixed: a project's user gets into the folders of its own project only, and its processes get none of the node's
+variables that may be a secret (`ProjectUser.variables`).
 """
 
 import os

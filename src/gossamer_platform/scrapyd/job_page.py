@@ -1,4 +1,4 @@
-"""Page of one job: its state and why, its attempts, its files, the end of its log, and commands on it."""
+"""Page of one job: its state and the reason for it, its attempts, its files, the end of its log, and commands on it."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from gossamer_platform.scrapyd.frame import PageFrame
 from gossamer_platform.state.jobs import Job
 
 _TAIL_BYTES: Final = 100_000
-"""Bytes of the log to which the link to its end leads."""
+"""Bytes at the end of the log that the link to its end shows."""
 
 
 class FileUrls(NamedTuple):
@@ -22,7 +22,7 @@ class ShownJob(NamedTuple):
     """A job with all that its page shows."""
 
     row: Job
-    """Row with `project`."""
+    """Row of the job, with the name of its project."""
     tags: Sequence[str]
     waits_for: str
     """Cause for which a pending job waits. Empty: it is not pending."""

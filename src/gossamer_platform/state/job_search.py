@@ -1,6 +1,6 @@
 """Statements that search the jobs of one project, as Scrapy Cloud's clients do.
 
-Every function runs in a transaction of its caller. Conditions may be added. Fixed: the order, the latest job first.
+Every function runs in a transaction of its caller. Fixed: the order, the latest job first.
 """
 
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ _OF_SPIDER = and_(spiders.c.project_id == jobs.c.project_id, spiders.c.name == j
 
 
 class JobSearch(NamedTuple):
-    """Conditions that a job of a project meets. Empty and None: any."""
+    """Conditions that a job of a project meets. A field with its default value sets no condition."""
 
     project: int
     states: Sequence[JobState]
-    """An empty one: no job meets it."""
+    """Empty: no job meets the conditions."""
     spider: str = ""
     spider_number: int | None = None
     spider_jobs: Sequence[tuple[int, int]] | None = None
-    """Numbers of spider and job, of which the job has one pair."""
+    """Pairs of a spider's number and a job's number within it. The job is one of these. None: any job."""
     has_tags: Sequence[str] = ()
     """Tags of which the job has at least one."""
     lacks_tags: Sequence[str] = ()
@@ -34,11 +34,11 @@ class JobSearch(NamedTuple):
     since: float | None = None
     """Earliest time in seconds since 1970 of the job's last change of state."""
     until: float | None = None
-    """Time before which it was."""
+    """Time before which the job's state last changed."""
 
 
 def find_numbered_job(connection: Connection, project: int, spider: int, job: int) -> Job | None:
-    """Return a job by the numbers of its spider and within that. None: there is none of these numbers."""
+    """Return a job by the number of its spider and its own number within the spider. None: there is no such job."""
     named = (jobs.c.project_id == project, spiders.c.number == spider, jobs.c.spider_job == job)
     return fetch_first(connection, Job, WITH_PROJECT.join(spiders, _OF_SPIDER).where(*named))
 
@@ -55,7 +55,7 @@ def count_found(connection: Connection, wanted: JobSearch) -> int:
 
 
 def count_states(connection: Connection, project_ids: Sequence[int]) -> dict[int, dict[str, int]]:
-    """Return the number of jobs by state, of each of these projects."""
+    """Return for each of these projects the number of jobs by state."""
     counted = select(jobs.c.project_id, jobs.c.state, func.count()).where(jobs.c.project_id.in_(project_ids))
     found: dict[int, dict[str, int]] = {number: {} for number in project_ids}
     for number, state, count in connection.execute(counted.group_by(jobs.c.project_id, jobs.c.state)):
@@ -64,7 +64,7 @@ def count_states(connection: Connection, project_ids: Sequence[int]) -> dict[int
 
 
 def latest_of_spiders(connection: Connection, wanted: JobSearch, *, skip: int, limit: int) -> list[Job]:
-    """Return the latest job of each spider, by its number, of the jobs that meet the conditions."""
+    """Return for each spider its latest job that meets the conditions, in the order of the spiders' numbers."""
     latest = select(func.max(jobs.c.id)).where(*_conditions(wanted)).group_by(jobs.c.spider)
     statement = WITH_PROJECT.join(spiders, _OF_SPIDER).where(jobs.c.id.in_(latest))
     return fetch(connection, Job, statement.order_by(spiders.c.number).offset(skip).limit(limit))

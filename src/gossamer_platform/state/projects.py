@@ -33,20 +33,16 @@ from gossamer_platform.state.tables import (
 )
 
 WANTED: Final = "wanted"
-"""Mark of a version whose spiders a node is to list. Stored: fixed."""
-
-
+"""Value of the column `listing` of a version whose spiders a node is to list. Fixed, because it is stored."""
 _BROKEN_KEPT: Final = 10
-"""Broken versions of a project that are kept, the latest ones, so that their reasons can be read."""
+"""Number of a project's latest broken versions that are kept, so that their reasons can be read."""
 _FORGET_SECONDS: Final = 3600.0
 """Age from which a removed version and an empty project are deleted. A client may still wait for the build of a newer
 one."""
-
-
 _TRY_SECONDS: Final = 86400.0
 """Time since its deployment for which a version waits for a node that can build it."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2.0, 600.0
-"""Pauses between two such tries. In between, a pause is half of the time since the deployment."""
+"""Bounds of the pause between two attempts to list the spiders. The pause is half of the time since the deployment."""
 
 
 class Version(VersionRow):
@@ -78,7 +74,7 @@ class ReadyVersion(NamedTuple):
 
 
 def project_id(connection: Connection, name: str) -> int:
-    """Return the number of the project, as `locked_project` does."""
+    """Return the number of the project, which is created and locked as by `locked_project`."""
     return int(locked_project(connection, name).id)
 
 
@@ -91,7 +87,7 @@ def locked_project(connection: Connection, name: str) -> Project:
     lock = select(projects).where(projects.c.name == name).with_for_update(key_share=True)
     found = fetch_first(connection, Project, lock)
     if found is None:
-        # The newcomer waits behind those that wait now, and before those that have just had their turn.
+        # The new project takes its turn after the projects that wait now, and before those that have just had theirs.
         turn = select(func.coalesce(func.min(projects.c.turn), 0)).scalar_subquery()
         with contextlib.suppress(IntegrityError), connection.begin_nested():  # another manager has just created it
             connection.execute(insert(projects).values(name=name, created_at=DatabaseNow(), turn=turn))
@@ -239,13 +235,13 @@ def _insert(connection: Connection, project: str, **columns: Any) -> int:
 
 
 def want_listing(connection: Connection, version_id: int) -> None:
-    """Have the spiders of a ready version listed, unless that is under way."""
+    """Request a listing of the spiders of a ready version, unless one is under way."""
     nothing = and_(versions.c.id == version_id, versions.c.listing == "")
     connection.execute(update(versions).where(nothing).values(listing=WANTED))
 
 
 def repeat_listings(connection: Connection) -> None:
-    """Let the listings be done anew that were under way. Call this only while no node is at work."""
+    """Request the listings that were under way again. Call this only while no node is at work."""
     connection.execute(update(versions).where(versions.c.listing != "").values(listing=WANTED))
 
 
@@ -277,8 +273,8 @@ def take_listing(connection: Connection, incarnation: str) -> Version | None:
 
 
 def unreceived_listings(connection: Connection, incarnation: str, has: Collection[int]) -> list[Version]:
-    """Return the versions whose listing a process of a node was given and has not received. `has`:
-    numbers of the versions that the process names."""
+    """Return the versions whose listing was assigned to a node's process that has not received it. `has`: numbers of
+    the versions that the process reports."""
     missing = and_(versions.c.listing == incarnation, versions.c.id.not_in(has))
     return fetch(connection, Version, _with_project().where(missing).order_by(versions.c.id))
 
@@ -288,7 +284,7 @@ def _with_project() -> Select[Any]:
 
 
 def postpone_listing(connection: Connection, version_id: int, *, incarnation: str, reason: str) -> float | None:
-    """Let the spiders be listed later, by whatever node: the fault was the node's. Return the seconds of the pause.
+    """Let any node list the spiders later, because this node could not. Return the seconds of the pause.
 
     None: the version was removed, another node lists it, or it has been tried for so long that it is broken now.
     """
@@ -383,7 +379,8 @@ def building_digests(connection: Connection) -> set[str]:
 
 
 def wanted_digests(connection: Connection) -> set[str]:
-    """Return the digests of the artefacts that may still be needed: of versions to build, to run, or that run."""
+    """Return the digests of the artefacts that may still be needed: of versions that are being built, are ready, or
+    have an active job."""
     current = versions.c.state.in_((VersionState.BUILDING, VersionState.READY))
     running = versions.c.id.in_(select(jobs.c.version_id).where(jobs.c.state.in_(ACTIVE)))
     return set(connection.scalars(select(versions.c.digest).where(or_(current, running))))
@@ -396,8 +393,8 @@ def artefact_file(connection: Connection, digest: str) -> str | None:
 
 
 def forget_versions(connection: Connection) -> None:
-    """Delete versions that jobs cannot run and no job refers to, but the latest broken ones, and projects that have
-    neither versions nor jobs, schedules or variables."""
+    """Delete old versions that jobs cannot run and to which no job refers, except the latest broken ones. Also delete
+    old projects that own nothing (versions, jobs, schedules, variables and the like)."""
     old = DatabaseNow() - _FORGET_SECONDS
     newness = func.row_number().over(partition_by=(versions.c.project_id, versions.c.state), order_by=-versions.c.id)
     ranked = select(versions.c.id, versions.c.state, newness.label("newness")).subquery()

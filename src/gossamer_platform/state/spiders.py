@@ -1,4 +1,5 @@
-"""Statements on the numbers of spiders, and of jobs within their spider: what Scrapy Cloud's clients call a job by.
+"""Statements that number the spiders of a project and the jobs of a spider. Scrapy Cloud's clients name jobs by these
+numbers.
 
 A job's key is PROJECT/SPIDER/JOB, all three whole numbers. A spider gets its number when it is first asked for or its
 first job is added; a job gets the next number of its spider. Fixed: a number is never given twice within its project or

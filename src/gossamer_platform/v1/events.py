@@ -60,11 +60,12 @@ class JobFollower:
         self._streams = streams
         self._row = row
         self._attempt = len(row.earlier_attempts) + 1
-        """Number of the attempt whose log is read. The last one has the number of the earlier ones plus one."""
+        """Number of the attempt whose log is read, from 1. At first, the latest attempt."""
         self._offset = 0
 
     def continue_at(self, attempt: int, offset: int) -> None:
-        """Continue at a byte offset of an attempt's log. One that is not there yet counts as the last one."""
+        """Continue at a byte offset of an attempt's log. An attempt that does not exist yet counts as the latest
+        one."""
         self._attempt, self._offset = min(max(1, attempt), self._attempt), offset
 
     async def events(self) -> AsyncIterator[bytes]:
@@ -90,7 +91,7 @@ class JobFollower:
             if silent_seconds >= KEEPALIVE_SECONDS:
                 silent_seconds = 0.0
                 yield KEEPALIVE
-            # The row before the log: what a job has written before its end is in the log that is read then.
+            # Read the row before the log: when the row says that the job has ended, the log is complete.
             self._row = await self._client.context.manager.job(self._row.id)
 
     def _is_complete(self) -> bool:

@@ -1,7 +1,8 @@
 """Endpoints that read the logs and items of jobs, while a job runs and after.
 
-Fixed, because clients read them: paths, names of parameters and headers, status codes. A log is read by byte ranges;
-items by a cursor, which is a byte offset, or from a number on, so that the last page costs no more than the first.
+Fixed, because clients read them: paths, names of parameters and headers, status codes. A log is read by byte ranges.
+Items are read from a cursor, which is a byte offset, or from an item's number, so that the last page costs no more than
+the first.
 """
 
 from typing import Annotated, Final

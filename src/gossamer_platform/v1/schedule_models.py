@@ -23,11 +23,11 @@ from gossamer_platform.state.tables import CrawlFiring
 from gossamer_platform.v1.models import JobPolicyModel, NamedModel
 
 _PREVIEW: Final = 5
-"""Instants that are shown of a schedule."""
+"""Number of coming times that the response for a schedule shows."""
 MAX_REQUESTS: Final = 1000
-"""Crawl requests of a schedule. Up to the 10,000 that the crawl service takes at a time."""
+"""Maximum number of crawl requests of a schedule. Must not exceed 10,000, which the crawl service takes at a time."""
 _MAX_REQUEST_BYTES: Final = 256 * 1024
-"""Bytes of these requests together. Up to the service's limit of a body."""
+"""Maximum size of these requests together. Must not exceed the service's limit of a request body."""
 _Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
@@ -261,7 +261,7 @@ def _reader() -> MessageReader:
 
 
 def _instants(row: Schedule) -> Iterator[float]:
-    """Return the next instants of a schedule, few of them."""
+    """Return the next _PREVIEW times of a schedule, in seconds since 1970."""
     rule = rule_of(row)
 
     def following() -> Iterator[float]:

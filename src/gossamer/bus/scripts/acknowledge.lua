@@ -3,8 +3,7 @@
 -- KEYS  1 the topic's stream  2 its facts
 -- ARGV  1 group  2 1: kept until acknowledged  3 ms that an empty topic is remembered  then ids
 -- Returns how many messages were acknowledged.
--- Must stay one script: a message is deleted only if no group, at this moment, still needs it. IDS_AT_ONCE may be
--- changed, up to the limit at its line.
+-- Must stay one script: a message is deleted only if no group, at this moment, still needs it.
 -- Names that are not declared below come from these files in include/:
 -- include oldest_needed
 local stream, facts, group = KEYS[1], KEYS[2], ARGV[1]

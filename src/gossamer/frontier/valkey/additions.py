@@ -441,7 +441,7 @@ def _reject(result: AddResult, group: Group) -> None:
 
 # --- the crawl that fills the memory ----------------------------------------------------------------------------------
 
-# May all be changed freely: more is more exact, and takes longer.
+# Larger values are more exact, and take longer.
 _KEYS_SAMPLED = 128
 """Random keys by which the largest crawl is found: a crawl has more keys, the more URLs it saw and has waiting."""
 _CRAWLS_MEASURED = 3

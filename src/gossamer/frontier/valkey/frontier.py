@@ -51,8 +51,8 @@ _ROBOTS_BYTES_A_DOMAIN = 8 * 1024 * 1024
 more take memory of the server. These are enough for tens of thousands of records of an absent robots.txt (a site with a
 host for every user), and bound a site that invents hosts with 500 KiB of robots.txt each."""
 
-# Defaults of `connect` and `from_connection`, where their meaning stands. Must not change while a process of a frontier
-# runs.
+# Defaults of `connect` and `from_connection`, where their meaning stands. All processes of a frontier must have the
+# same values at any time.
 _DEAD_AFTER_SECONDS = 10.0
 _RETENTION_SECONDS = 86400.0
 _STOP_MARKER_SECONDS = 30 * 86400.0

@@ -25,15 +25,16 @@ from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
 from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, SpiderCounts, UrlInfo, WorkerInfo
 from gossamer.model.request import DropReason
 
-# May all be changed freely. Larger values per call make each call longer, and a shard executes no other call meanwhile;
-# larger values of the others find more, with more calls.
+# Larger values per call make each call longer, and a shard executes no other call meanwhile. Larger values of the
+# others find more, with more calls.
 _TERMS_A_CALL = 200
 _RECORDS_A_CALL = 100
 """Records of crawls that one call reads."""
 _CRAWLS_LOOKED_AT = 2000
 """Crawls that are looked at for one page of those in one state."""
 _LEAST_CRAWLS_READ = 100
-"""Crawls that `list_crawls` reads together, where few are missing from a page: many may be in another state."""
+"""Minimum number of crawls that `list_crawls` reads at once, even if a page lacks fewer: many may be in another
+state."""
 _ENTRIES_A_CALL = 1000
 """Entries of a list, or retries, that one call reads."""
 _ENTRIES_LOOKED_AT = 100_000
@@ -173,7 +174,7 @@ def _set_early_end(info: CrawlInfo, parts: Mapping[str, str]) -> None:
 
 
 async def app_info(commands: ScriptCommands, appid: str, *, spider: str) -> AppInfo:
-    """Return how much of an application waits, in one call for each shard."""
+    """Return the waiting requests, domains and crawls of an application, with one call for each shard."""
     rows = await commands.everywhere("app_info", appid, spider)
     # Each row: waiting requests, domains, crawls.
     waiting, domains, crawls = map(sum, zip(*rows, strict=True))

@@ -1,7 +1,7 @@
 """Base classes of spiders whose start requests come from messages in Redis keys.
 
 Fixed: the names of classes, methods and attributes, and which setting each default comes from. They are scrapy-redis's,
-and projects override or read them. Those in `_NOT_CALLED` are the ones that Gossamer does not support.
+and projects override or read them. Gossamer does not support the methods in `_NOT_CALLED`.
 """
 
 import asyncio

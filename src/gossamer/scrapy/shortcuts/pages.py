@@ -55,7 +55,8 @@ _MANAGER = (
     "_process_spider_input", "_process_spider_output", "_process_callback_output", "_evaluate_iterable",
     "_process_spider_exception", "scrape_response_async",
 )  # fmt: skip
-"""Methods of Scrapy that this module does the work of."""
+"""Methods of Scrapy's Scraper and SpiderMiddlewareManager whose work this module does. If a project replaces one of
+them, Scrapy's own code handles its pages."""
 _POLICY = ("referrer", "stripped_referrer", "strip_url", "tls_protected")
 
 Step = Callable[[Any, Response], Any]
@@ -75,10 +76,12 @@ class Pages:
         )
         self._items = ItemProcessing(engine, notices, lines)
         self._quiet_callbacks: WeakSet[Any] = WeakSet()
-        """Callbacks of which no warning is due. Weak, because a project may make a callback for each request."""
+        """Callbacks that were checked and need no warning. Weak, because a project may make a callback for each
+        request."""
         self._seen_methods: Any = None
         self._inputs: list[tuple[Any, bool]] = []
-        """Methods for responses, each with whether it does nothing if the status is that of a page."""
+        """Methods `process_spider_input`, each with True if it does nothing for responses with a status from 200 to
+        299."""
         self._steps: list[tuple[int, Step]] | None = None
         self._beginnings: list[Callable[[Response], None]] = []
         """Called before the first object of a page is taken."""
@@ -219,7 +222,8 @@ class Pages:
     async def _run(
         self, rest: Coroutine[Any, Any, None], running: set[asyncio.Future[None]]
     ) -> set[asyncio.Future[None]]:
-        """Run the rest of an item's way in a task. Return the tasks that run, once there may be another one."""
+        """Finish the processing of an item in a task. Wait until another task may start, and return the tasks that
+        still run."""
         running.add(asyncio.ensure_future(rest))
         if len(running) >= self._scraper.concurrent_items:
             _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)

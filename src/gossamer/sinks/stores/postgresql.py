@@ -24,9 +24,9 @@ _CONNECTION: Final[dict[str, Any]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,  # milliseconds
     "application_name": "gossamer",
-    "client_encoding": "utf8",  # that of the database may lack characters, which is then the server's error
+    "client_encoding": "utf8",  # if the database's own lacks a character, the server reports it
 }
-"""Options of libpq by which a connection to a server that is gone without a word breaks within half a minute."""
+"""Options of libpq. With these, a connection to a server that has silently disappeared fails within half a minute."""
 _TLS: Final = {"sslmode": "verify-full", "sslrootcert": "system"}
 """Options of libpq that verify the server's certificate."""
 _TYPES: Final[dict[ColumnKind, str]] = {
@@ -57,12 +57,12 @@ _FAULTS: Final = (
     ("0A", Fault.REFUSED),
     ("42", Fault.REFUSED),  # rights, for example
 )
-"""Beginnings of SQLSTATE and what they mean, the longest first. PostgreSQL's: fixed."""
+"""Beginnings of SQLSTATE, each with its fault. The first that fits counts. Fixed by PostgreSQL."""
 _SCHEMA_LOCK: Final = 7_310_946_120
 """Number of the lock under which tables are made and changed. Must be the same in all versions of Gossamer."""
 _STATEMENT_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of a statement from which the next rows go into another one. Well below the server's limit of 1 GB: more take
-memory."""
+"""Maximum size of a statement; further rows go into the next one. Larger ones take memory; the server's limit is 1
+GB."""
 _TIME: Final = "timestamp"
 _SYSTEM_COLUMNS: Final = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 """Columns that each table has: fixed."""
@@ -75,7 +75,7 @@ class PostgreSqlStore(SqlStore):
     max_columns = 900
     max_name = 63
     max_row_bytes = 500_000_000
-    """Bytes of a row's JSON at most: the server ends the connection for 1 GB."""
+    """Maximum size of a row's JSON. The server closes the connection when a statement has 1 GB."""
 
     def __init__(self, address: StoreAddress) -> None:
         super().__init__(address)
@@ -138,8 +138,8 @@ class PostgreSqlStore(SqlStore):
         self._change(connection, table, statement, columns)
 
     def _change(self, connection: Any, table: StoreTable, statement: sql.Composed, columns: Iterable[str]) -> None:
-        """Change the schema, one process after the other: two that make one table at once would fail. `columns`: names
-        of the new ones."""
+        """Change the schema. A lock admits one process at a time: two that create one table at once would fail.
+        `columns`: names of the new columns."""
         comment = sql.SQL("COMMENT ON COLUMN {}.{} IS {}")
         made = [comment.format(_identifier(table.name), sql.Identifier(name), MADE_HERE) for name in columns]
         with connection.transaction():
@@ -208,7 +208,7 @@ class PostgreSqlStore(SqlStore):
             )
         if isinstance(error, psycopg.errors.ProgramLimitExceeded) and not getattr(
             diagnosis, "sqlstate", None
-        ):  # of insert()
+        ):  # raised by insert()
             return max(row, key=lambda name: len(encode_value(row[name]))), first_line(error)
         for name, value in row.items():
             if value is None or name not in types:
@@ -229,7 +229,8 @@ class PostgreSqlStore(SqlStore):
 
 
 def _filling(identity: str, generated: str, default: str | None) -> Filling:
-    """Return how a column is filled. `identity`, `generated`: the letters of pg_attribute."""
+    """Return how the database fills a column that an insert leaves out. `identity`, `generated`: letters of
+    pg_attribute."""
     if generated or identity == "a":
         return Filling.COMPUTED
     if identity or (default or "").startswith("nextval("):
@@ -252,7 +253,8 @@ def _names(names: Any, *, escaped: bool = False) -> sql.Composed:
 
 
 def _column(name: str) -> sql.Identifier:
-    """Return the name of a column, for a statement that has parameters: the driver takes % for the mark of one."""
+    """Return the name of a column, for a statement that has parameters. `%` is doubled, because the driver reads a
+    single one as a parameter."""
     return sql.Identifier(name.replace("%", "%%"))
 
 
@@ -268,7 +270,7 @@ def _recordset(types: dict[str, str]) -> sql.Composed:
 
 
 def _encoded(types: dict[str, str], rows: Sequence[Row]) -> list[bytes]:
-    """Return the JSON of each row. A time that is empty is no time."""
+    """Return the JSON of each row. An empty text in a column of times becomes null."""
     times = [name for name, kind in types.items() if kind.startswith(_TIME)]
     if times:
         rows = [row | {name: None for name in times if row.get(name) == ""} for row in rows]
@@ -276,7 +278,7 @@ def _encoded(types: dict[str, str], rows: Sequence[Row]) -> list[bytes]:
 
 
 def _array(parts: Sequence[bytes]) -> str:
-    """Return rows as a JSON array. NUL, which PostgreSQL refuses, is U+FFFD."""
+    """Return rows as a JSON array. NUL, which PostgreSQL refuses, becomes U+FFFD."""
     text = f"[{b','.join(parts).decode()}]"
     return _NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text
 

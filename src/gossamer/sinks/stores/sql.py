@@ -20,8 +20,8 @@ from gossamer.sinks.tables import OTHER_FIELDS
 T = TypeVar("T")
 
 _REPETITIONS: Final = 5
-"""Times that a batch is written again at once which the database broke off because of others. Then the caller repeats
-it."""
+"""Number of times that a batch is written again at once after the database aborted it because of other transactions.
+After the last one, the caller repeats the batch."""
 _REFUSALS: Final = 10
 """Columns of a table that the database may refuse before no more are tried."""
 

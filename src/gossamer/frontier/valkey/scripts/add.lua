@@ -1,7 +1,7 @@
 #!lua
 -- Queue the URLs that the run has not seen. (Run: one life of a crawl, from its first request to its end. Generation:
 -- number of the set of URLs that it has seen, which later runs continue.) include/add_urls.lua does the work.
--- Except the answer of a named call: it is stored, and another release may read it within the hour.
+-- Fixed: the answer of a named call, which is stored: another release may read it within the hour.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token (16 characters that stand for the crawl)  4 run  5 generation
 --       6 single: 1 where there is one shard  7 crawl (msgpack)

@@ -1,7 +1,6 @@
 #!lua
 -- Queue the URLs of many submissions, each as `add` does, in one step.
--- The batches
--- inside must stay as `add` takes them: include/add_urls.lua reads both.
+-- Must hold: the batches are as `add` takes them; include/add_urls.lua reads both.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 single: 1 where there is one shard  4 retention ms
 --       then for each: token (16 characters that stand for its crawl), run, generation, crawl (msgpack), digest of

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Announce spiders of a lane (kind of worker), and list all that are announced. A spider is a name under which workers
 -- process pages.
--- Must hold: the names of the lanes, which are stored, and
--- that every process calls this on shard 0 only, or processes would know different spiders.
+-- Must hold: the names of the lanes, which are stored, and that every process calls this on shard 0 only, or processes
+-- would know different spiders.
 -- KEYS  1 prefix of the keys of shard 0
 -- ARGV  1, 2 see include/shard.lua  3 life of an announcement, ms  4 lane that announces (`fast` or `scrapy`)
 --       then the names of its spiders; none: only list

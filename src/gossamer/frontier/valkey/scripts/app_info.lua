@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Requests of an application that wait on this shard, and its running crawls whose home this shard is. Only reads.
+-- Return the requests of an application that wait on this shard, and its running crawls whose home this shard is. Only
+-- reads.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 application  4 spider, or "" for all
 -- Returns { requests that wait in queues or to be queued later, domains on which they wait (for each spider), crawls }

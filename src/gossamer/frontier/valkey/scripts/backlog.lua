@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Requests that wait in queues on this shard, by pool (group of workers) and spider. Only reads. Domains are counted in the sets where those with work stand (places.lua), which
--- costs the same for any number of them.
+-- Return the number of requests that wait in queues on this shard, by pool (group of workers) and spider. Only reads.
+-- Domains are counted in the sets of those with work (places.lua), which costs the same for any number of them.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua
 -- Returns { "<pool>|<spider>", requests, domains, ... }

@@ -2,9 +2,8 @@
 -- Charge a hit (a fetch as the rate limits count it) for a request that no queue holds, such as an image. (Scope: what
 -- shares one rate limit. Egress: the address that requests leave from. Token: 16 characters that stand for a crawl. A
 -- policy is `off` for a paused domain and `drops` for one whose requests are dropped at once.)
--- Must hold: the hit is charged to the same scope
--- and windows as those of leases, or the domain would get more than its rate limit allows. It is not counted as in
--- flight.
+-- Must hold: the hit is charged to the same scope and windows as those of leases, or the domain would get more than its
+-- rate limit allows. It is not counted as in flight.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 spider  5 domain  6 egress
 --       7 hits  8 window ms  9 moderated 1|0: the crawl's requested rate, or "" each

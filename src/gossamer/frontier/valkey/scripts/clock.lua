@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Tell a process the shard's time, and correct that time when a process has noticed that the server's clock was set.
 -- docs/adr/0009-the-shards-time.md gives the reasons.
--- A LIFE below a few comparisons (policy/server_clock.py, every few seconds)
--- forgets the processes that agree; a shorter LIST_LIFE overlooks a clock that was set back while no process ran.
+-- LIFE must exceed the time of a few comparisons (policy/server_clock.py, every few seconds), or the processes that
+-- agree are forgotten. A shorter LIST_LIFE overlooks a clock that was set back while no process ran.
 -- Must hold: each correction counts up `corrections`, so that one step of the clock is corrected once, and `forgot` is
 -- set whenever keys may have expired too early: hits that are forgotten would be spent again.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)

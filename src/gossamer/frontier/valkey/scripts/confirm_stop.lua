@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Confirm that all shards of a crawl know what of it ended, unless more was stopped meanwhile, and record the events of
 -- it. On the home shard. (Token: 16 characters that stand for a crawl.)
--- Must hold: the caller has told all shards before; the
--- note in `stopping` goes in the same step in which the events are recorded, so that each end is reported once.
+-- Must hold: the caller has told all shards before; the note in `stopping` goes in the same step in which the events
+-- are recorded, so that each end is reported once.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 version of the home shard's record when it was read
 --       then for each end: spider or "", number of waiting requests that were purged for it

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- How many seeds (submitted URLs) that are submitted again a finished run has seen. (Token: 16 characters that stand
--- for a crawl. Generation: number of the set of URLs that it has seen. Terms: the options of one submission.) Only
--- reads.
+-- Return how many of the seeds (submitted URLs) of a repeated submission a finished run has seen. (Token: 16 characters
+-- that stand for a crawl. Generation: number of the set of URLs that it has seen. Terms: the options of one
+-- submission.) Only reads.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 generation  6 digest of the terms
 --       7 limits (msgpack) and terms (opaque), then the fingerprints (64-bit hashes of the requests, decimal)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- When a domain may be leased from next, and until when it is blocked. Only reads.
+-- Return when a domain may be leased from next, and until when it is blocked. Only reads.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 pool  4 spider  5 domain
 -- Returns { blocked until ms or "", due ms or "" (unknown, or a request in flight must end first),

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Mark as expired the parts (what one spider does of a crawl) whose time is over, of the crawls whose home this shard
 -- is. The caller then tells the other shards; maintenance does so where the caller died.
--- Must hold: the row of a part that expires goes in the
--- same step in which `end_early` notes that its shards are to be told.
+-- Must hold: the row of a part that expires goes in the same step in which `end_early` notes that its shards are to be
+-- told.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 most parts a call  4 how long an expired crawl refuses submissions, ms
 --       5 retention ms

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Finish the runs (each one life of a crawl) that have had nothing to do on this shard for as long as their crawl asks.
--- Must hold: a run that leaves `idle-until` here is checked
--- in the same call; check_finished lists it elsewhere where other shards have to be asked.
+-- Must hold: a run that leaves `idle-until` here is checked in the same call; check_finished lists it elsewhere where
+-- other shards have to be asked.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 most runs a call  4 retention ms
 -- Returns { number of runs that were due, tokens of those that other shards have to be asked about ... }

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Decide that a run is finished, once: only if nothing joined it since its version was read. On the home shard.
--- Must hold: run and
--- version are compared in the step that ends the run, or it would be finished while requests are added to it. (Run: one
--- life of a crawl, from its first request to its end. Token: 16 characters that stand for a crawl.)
+-- Must hold: run and version are compared in the step that ends the run, or it would be finished while requests are
+-- added to it. (Run: one life of a crawl, from its first request to its end. Token: 16 characters that stand for a
+-- crawl.)
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 run  5 version  6 retention ms
 --       7 the latest time by the clocks of the shards that the run touched, ms

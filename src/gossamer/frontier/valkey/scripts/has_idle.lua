@@ -1,6 +1,5 @@
 #!lua flags=allow-oom
--- Whether any run has been idle for long enough.
--- Only reads.
+-- Return whether any run has been idle for long enough. Only reads.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua
 -- Returns 1 or 0

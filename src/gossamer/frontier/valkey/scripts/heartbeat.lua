@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Report that a worker lives, and learn when another may be dead. Leases are the requests that a worker holds.
--- Must hold: a worker that was declared dead is not registered
--- again by this call, because its leases go to other workers.
+-- Must hold: a worker that was declared dead is not registered again by this call, because its leases go to other
+-- workers.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 ms after which a silent worker counts as dead
 -- Returns { leases that the worker has here, or -1 when it was declared dead,

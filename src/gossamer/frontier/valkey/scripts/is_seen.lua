@@ -1,6 +1,5 @@
 #!lua flags=allow-oom
--- Whether a fingerprint is in a crawl's seen-set.
--- Only reads. (Token: 16 characters that stand for a crawl.)
+-- Return whether a fingerprint is in a crawl's seen-set. Only reads. (Token: 16 characters that stand for a crawl.)
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 token  4 fingerprint
 -- Returns 1 or 0

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- The oldest events (ends of runs) that no publisher has confirmed.
--- Must hold: the
--- stored form of an event (events.lua), and that events stay until `acknowledge_events`: this call may be repeated.
+-- Must hold: the stored form of an event (events.lua), and that events stay until `acknowledge_events`: this call may
+-- be repeated.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 most events  4 name of the publisher that calls, or "": they are only read
 --       5 ms for which only this publisher gets events

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- The workers that are registered here and were not silent for so long that they count as dead. Only reads, so it may
--- be changed freely, together with queries.py.
+-- Return the workers that are registered here and were not silent for so long that they count as dead. Only reads;
+-- queries.py reads the answer.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 ms after which a silent worker counts as dead
 -- Returns { worker, ms since its last call, leases, ... }

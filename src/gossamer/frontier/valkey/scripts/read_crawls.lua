@@ -1,8 +1,7 @@
 #!lua flags=allow-oom
 -- Return the records of many crawls. (Token: 16 characters that stand for a crawl. Home record: its state and run.
 -- Shares: by domain, its pages and queues there.)
--- The limit holds for shares
--- only; the others must come whole, because queries.py adds up their fields.
+-- The limit of fields holds for shares only. Other records must come whole, because queries.py adds up their fields.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 kind: h (home record), c (counters) or d (shares of domains)
 --       4 most fields of each  5... tokens

@@ -2,7 +2,8 @@
 -- Remove what has outlived its retention, some keys at a time; to be repeated until all is done. A process may die
 -- between two calls: each list names what is left. (Token: 16 characters that stand for a crawl. Group:
 -- "<pool>|<spider>". Egress: the address that requests leave from.)
--- WEEK must stay well above the hour after which `lease` renews the time of an egress, and is also how long a death counts (the script reclaim).
+-- WEEK must stay well above the hour after which `lease` renews the time of an egress. It is also the time for which a
+-- death counts (reclaim.lua).
 -- Must hold: a crawl's row in `ending` goes last, after its seen-set, and only once its queues are purged: they are
 -- found through d:{token}, which goes with the crawl.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)

@@ -3,7 +3,7 @@
 -- ARGV  1 1 to flush  2 name of the process  3 ms that the process counts as in the crawl, unless it joins again
 --       4 age of the process, ms  5 how long the number of flushes is kept after the last process, ms
 -- Returns {the number of flushes, 1 where this call flushed}.
--- How long the time of a flush is kept, ms. May be longer. Shorter: a process that joins later than that after its start
+-- Time in ms for which a flush is remembered. If it is too short, a process that joins later than that after its start
 -- finds no flush, and flushes the crawl of the processes that were started together with it.
 local DAY = 86400000
 local time = redis.call("TIME")

@@ -1,7 +1,7 @@
 -- Events: the ends of runs and of spiders' parts, kept on the home shard until a publisher confirms them. Fixed: the
 -- id, by which consumers recognise a repetition, and the packed form (runs.py unpacks it).
 
--- Events that a shard keeps: about 50 MB. Beyond it the oldest is lost, and counted.
+-- Events that a shard keeps, about 50 MB. When there are more, the oldest is lost, and counted.
 local MOST_EVENTS = 200000
 
 -- Records the end of a run (spider "") or of one spider's part, in the script that decides it. `letter`: f, s or e (see

@@ -1,6 +1,6 @@
 -- Runs that have nothing to do on this shard. (Run: one life of a crawl, from its first request to its end. Part: what
--- one spider does of it.) The names of the counters that are read here are stored; keys.py lists them. All
--- functions only read, once the counts of this call are written.
+-- one spider does of it.) The names of the counters that are read here are stored; keys.py lists them. All functions
+-- only read. They must be called after the counts of this call are written.
 -- Names that are not declared below come from these files or their includes:
 -- include counters
 -- include end_reasons

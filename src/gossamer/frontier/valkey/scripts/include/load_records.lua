@@ -1,5 +1,5 @@
--- The records of many windows of hits (see windows.lua), and the blocks of many domains (see budgets.lua). Only saves
--- commands.
+-- The records of many windows of hits (see windows.lua), and the blocks of many domains (see budgets.lua). Reading many
+-- at once saves commands.
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include windows
 

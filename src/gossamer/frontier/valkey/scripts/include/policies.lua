@@ -1,6 +1,5 @@
 -- Domain policies: what the operator says about a domain, over the operator's default, over the built-in values.
--- Fixed:
--- the names of a policy's fields and values (codec.py packs them), and the names of scopes, under which hits are
+-- Fixed: the names of a policy's fields and values (codec.py packs them), and the names of scopes, under which hits are
 -- stored: a new name would forget the hits of the last window.
 local BUILT_IN_HITS, BUILT_IN_WINDOW = 1, 1000 -- as BUILT_IN_POLICY in model/crawl.py; the window in ms
 

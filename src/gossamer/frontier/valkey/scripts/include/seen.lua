@@ -2,9 +2,8 @@
 -- small sets, the buckets, whose number grows by one at a time (linear hashing, W. Litwin, 1980). So each set stays an
 -- intset, which takes about 10 bytes a URL, and no insertion pays for more than a split or two. This file looks
 -- fingerprints up; mark_seen.lua inserts them and splits the buckets. The fields of `crawl` are listed in crawls.lua.
--- Must hold: load_seen is called before the others.
--- Must hold: the results of bucket_of and bucket_key, and the field of a single fingerprint. Sets are stored by them,
--- so another result would make URLs unknown that were fetched.
+-- Must hold: load_seen is called before the other functions; and the results of bucket_of and bucket_key, and the field
+-- of a single fingerprint. Sets are stored by them, so another result would make URLs unknown that were fetched.
 -- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
 -- include crawls
 

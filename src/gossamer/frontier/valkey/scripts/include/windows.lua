@@ -1,8 +1,7 @@
 -- Rolling windows of hits (fetches). One small record for each scope (what shares one rate limit) holds the hits that
 -- still matter. Times in milliseconds.
--- Fixed: the
--- order of a record's fields, which is stored. A change here must never allow more hits in a window than before; the
--- tests of politeness measure that on real servers.
+-- Fixed: the order of a record's fields, which is stored. A change here must never allow more hits in a window than
+-- before; the tests of politeness measure that on real servers.
 -- BASE, INF, now, forgot are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include writes
 -- include budgets
@@ -12,11 +11,11 @@
 -- catch-up. PARKED: groups that wait until a request in flight ends. KEEP: how long hits matter, the longest window
 -- asked about. From HITS on: start time, count, start time, count, ... in order.
 local DEBT, IN_FLIGHT, IDLE, PARKED, KEEP, HITS = 1, 2, 3, 4, 5, 6
--- A record lives this much longer, because a change of the default policy reaches its domains one after the other. May
--- be longer, not shorter than that takes.
+-- A record lives this much longer, because a change of the default policy reaches its domains one after the other. Must
+-- not be shorter than that takes.
 local LINGER = 2000
--- A window never holds more pairs of time and count than this. Beyond it, hits of one slot share the slot's latest
--- time, which makes the crawl slower and never faster. More take memory and time in each lease.
+-- A window never holds more pairs of time and count than this. When it is full, hits of one slot share the slot's
+-- latest time, which makes the crawl slower and never faster. More take memory and time in each lease.
 local SLOTS = 128
 local records, changed = {}, {} -- by scope
 
