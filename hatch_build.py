@@ -47,7 +47,8 @@ class RepositoryMetadata(MetadataHookInterface):
 
 
 _MAKE_SCRIPTS = """
-import json
+import json, sys
+sys.path[:0] = sys.argv[1:]
 try:
     from gossamer.cli.commands.completion import completion_scripts
     scripts = completion_scripts()
@@ -114,11 +115,11 @@ class BuildSteps(BuildHookInterface):
             self._add_completion_scripts(root, build_data)
 
     def _add_completion_scripts(self, root: Path, build_data: dict[str, Any]) -> None:
-        places = os.pathsep.join([str(root / "src"), *filter(None, sys.path)])  # pip gives the build a path of its own
+        # Not by PYTHONPATH: pip's environments of builds have one of their own, and refuse another.
+        places = [str(root / "src"), *filter(None, sys.path)]
         made = subprocess.run(
-            [sys.executable, "-c", _MAKE_SCRIPTS], env={**os.environ, "PYTHONPATH": places}, cwd=root,
-            stdout=subprocess.PIPE, check=True,
-        )  # fmt: skip
+            [sys.executable, "-c", _MAKE_SCRIPTS, *places], cwd=root, stdout=subprocess.PIPE, check=True
+        )
         folder = Path(self.directory) / "completion"
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in json.loads(made.stdout).items():

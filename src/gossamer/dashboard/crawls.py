@@ -109,7 +109,11 @@ def _equivalents(form: Any) -> dict[str, Any]:
 
 
 def _names(given: Any) -> tuple[str, str]:
-    return given.get("appid", ""), given.get("crawlid", "")
+    """Return application and crawl of a page's address or form. Raises ApiRefused where one is missing."""
+    names = given.get("appid", ""), given.get("crawlid", "")
+    if not all(names):
+        raise ApiRefused(404, "the address names no crawl: it needs appid and crawlid")
+    return names
 
 
 def _by_count(counts: dict[str, int]) -> list[tuple[str, int]]:

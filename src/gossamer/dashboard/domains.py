@@ -32,8 +32,11 @@ async def show(page: DashboardPage, *, fault: str = "") -> Response:
 
 
 async def change(page: DashboardPage) -> Response:
-    """Set the fields of the form, and show the policy that is in force then."""
+    """Set the fields of the form, or remove the policy, and show the policy that is in force then."""
     domain = page.form.get("domain", "")
+    if page.form.get("remove"):
+        await page.service.call("DELETE", _path(domain))
+        return page.go("/domain", domain=domain)
     changes: dict[str, Any] = {}
     for name in _FIELDS:
         text = page.form.get(name, "").strip()
@@ -43,7 +46,7 @@ async def change(page: DashboardPage) -> Response:
             try:
                 changes[name] = msgspec.json.decode(text)
             except msgspec.DecodeError:
-                return await show(page, fault=f"{name}: {text[:100]}")
+                return await show(page, fault=page.texts("form.no_number", name=name, value=text[:100]))
     try:
         await page.service.call("PATCH", _path(domain), body=changes)
     except ApiRefused as error:

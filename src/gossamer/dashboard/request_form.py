@@ -9,7 +9,7 @@ import msgspec
 from gossamer.model.messages.reader import schema
 
 _FIRST: Final = (
-    "url", "appid", "crawlid", "spiderid", "maxdepth", "max_pages", "allowed_domains", "rate", "sitemaps", "markdown",
+    "url", "appid", "crawlid", "maxdepth", "max_pages", "allowed_domains", "rate", "spiderid", "sitemaps", "markdown",
 )  # fmt: skip
 """Fields that most people need; the others are behind a heading that opens."""
 
@@ -49,8 +49,9 @@ def _field(name: str, definition: Mapping[str, Any], *, is_required: bool) -> Fo
 class UnreadableField(Exception):
     """A value that is not of its field's type."""
 
-    def __init__(self, name: str, value: str) -> None:
-        super().__init__(f"{name}: cannot read {value!r:.100}")
+    def __init__(self, field: "FormField", value: str) -> None:
+        wanted = "a number" if field.kind == "number" else "JSON"
+        super().__init__(f"{field.name}: cannot read {value!r:.100}. Write {wanted}.")
 
 
 def request_of(given: Mapping[str, str]) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def request_of(given: Mapping[str, str]) -> dict[str, Any]:
             try:
                 request[field.name] = msgspec.json.decode(text)
             except msgspec.DecodeError:
-                raise UnreadableField(field.name, text) from None
+                raise UnreadableField(field, text) from None
         else:
             request[field.name] = text
     return request

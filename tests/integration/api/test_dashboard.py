@@ -100,7 +100,7 @@ async def test_bad_input_is_told_beside_the_form_which_keeps_what_was_typed(
 
 async def test_a_domains_policy_is_shown_and_changed(service: Service) -> None:
     page = await text(service, "/domain", domain="a.test")
-    assert "1 hits in 1 seconds" in page
+    assert "1 requests in 1 s." in page
     change = {"domain": "a.test", "hits": "7", "window": "2.5", "blacklisted": "yes"}
     assert (await service.http.post("/ui/domain/change", data=change)).status_code == 303
     policy = (await service.http.get("/v1/domains/a.test")).json()["policy"]
@@ -108,6 +108,10 @@ async def test_a_domains_policy_is_shown_and_changed(service: Service) -> None:
     assert "a.test" in await text(service, "/domains")
     refused = await service.http.post("/ui/domain/change", data={"domain": "a.test", "hits": "0"})
     assert "hits" in re.findall(r'role="alert">([^<]*)<', refused.text)[0]
+    refused = await service.http.post("/ui/domain/change", data={"domain": "a.test", "window": "abc"})
+    assert "window: cannot read abc. Write a number." in refused.text
+    await service.http.post("/ui/domain/change", data={"domain": "a.test", "remove": "yes"})
+    assert "hits" not in (await service.http.get("/v1/domains/a.test")).json()["policy"]
 
 
 async def test_a_part_of_a_page_is_the_same_without_its_frame(service: Service) -> None:
@@ -139,7 +143,7 @@ async def test_texts_of_others_are_never_part_of_the_page(service: Service) -> N
 
 
 async def test_an_unknown_crawl_and_an_unknown_page_are_told(service: Service) -> None:
-    for path in ("/crawl?appid=no&crawlid=no", "/nothing"):
+    for path in ("/crawl?appid=no&crawlid=no", "/crawl?appid=no", "/crawl", "/nothing"):
         answer = await service.http.get(f"/ui{path}")
         assert answer.status_code == 404
         assert "Not possible (404)" in answer.text

@@ -72,7 +72,8 @@ def greeting(settings: Settings, address: str, topic: str, *, with_workers: bool
         lines.append(f"  platform   {platform}   (Scrapy projects; in the folder of one: gossamer deploy)")
     lines += [
         "Try in another terminal, in this folder:",
-        """  gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com"}'""" + flags,
+        """  gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com", "maxdepth": 1}'"""
+        + flags,
         f"  gossamer dump {topic} --from-beginning --no-body{flags}",
         "Ctrl-C stops it safely.",
     ]

@@ -4,8 +4,8 @@ const PAUSE_MS = 2000;
 const parser = new DOMParser();
 
 function showTimes(root) {
-  for (const element of root.querySelectorAll("time[data-epoch]")) {
-    const date = new Date(Number(element.dataset.epoch) * 1000);
+  for (const element of root.querySelectorAll("time")) {
+    const date = new Date(element.dataset.time || Number(element.dataset.epoch) * 1000);
     element.dateTime = date.toISOString();
     element.textContent = date.toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "medium" });
   }
