@@ -5,6 +5,7 @@ fields that it does not know and gives absent ones their defaults, so that node 
 releases. Fields may be added with a default; nothing may be removed while nodes of an earlier release may run.
 """
 
+import json
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -142,10 +143,20 @@ def encode(message: Struct) -> bytes:
 
 
 def decode(kind: type[T], content: bytes) -> T:
-    """Return the message of this class in JSON. Raises BadInput with the place."""
+    """Return the message of this class in JSON. Raises BadInput with the place.
+
+    The statistics of a job may have what Python writes and JSON does not have: NaN and the infinities, which become
+    null, and halves of surrogate pairs, which become U+FFFD. The end of the job must be known in spite of them.
+    """
     try:
         return json_codec.decode(content, kind)
     except json_codec.UnexpectedJson as error:
         raise BadInput(f"{kind.__name__}{error.place}: {error}") from None
     except json_codec.InvalidJson as error:
-        raise BadInput(f"the body {error}") from None
+        try:
+            mended = json_codec.encode_value(json.loads(content.decode()))
+        except (ValueError, RecursionError):
+            raise BadInput(f"the body {error}") from None
+        if mended == content:
+            raise BadInput(f"the body {error}") from None
+        return decode(kind, mended)

@@ -306,7 +306,7 @@ async def test_health_and_metrics(service: Service) -> None:
 
 @in_session
 async def test_only_the_documentation_is_html(shared: Service) -> None:
-    for path in ("/redoc", "/docs/nothing", "/", "/v1/crawls", "/openapi.json", "/nothing"):
+    for path in ("/redoc", "/docs/nothing", "/v1/crawls", "/openapi.json", "/nothing"):
         answer = await shared.http.get(path, headers={"Accept": "text/html"})
         assert answer.headers["content-type"].startswith(("application/json", PROBLEM))
 

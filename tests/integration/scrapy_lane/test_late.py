@@ -31,7 +31,7 @@ async def test_what_waited_for_a_robots_txt_does_not_go_all_at_once(
     web.mount(HOST, "/robots.txt", Answer(headers=allowed.headers, body=allowed.body, delay_ms=ROBOTS_MS))
     async with asking(tmp_path, server) as frontier:
         policy = DomainPolicy(hits=HITS, window_seconds=WINDOW_SECONDS, moderated=False)
-        await domains.replace_policy(frontier, None, policy)
+        await domains.change_policy(frontier, None, policy)
     seeds = [at(web, path) for path in paths]
     with scraper(tmp_path, server, "links", seeds, ROBOTSTXT_OBEY="true", CONCURRENT_REQUESTS_PER_DOMAIN="16") as one:
         await asyncio.to_thread(one.finish)
@@ -68,7 +68,7 @@ async def test_a_process_that_was_taken_for_dead_does_not_send_what_waited_in_it
         port = listening.sockets[0].getsockname()[1]
         seeds = [f"http://{HOST}:{port}/{number}" for number in range(5)]
         async with asking(tmp_path, server) as frontier:
-            await domains.replace_policy(frontier, None, DomainPolicy(hits=50, window_seconds=1.0, moderated=False))
+            await domains.change_policy(frontier, None, DomainPolicy(hits=50, window_seconds=1.0, moderated=False))
         with scraper(tmp_path, server, "links", seeds, ROBOTSTXT_OBEY="true") as first:
             await _until(lambda: site.asked["/robots.txt"] == 1)
             first.process.send_signal(signal.SIGSTOP)

@@ -145,7 +145,7 @@ async def test_budgets_of_addresses_are_exact_for_all_processes_together(tmp_pat
     sites = ("site0.test", "site1.test")
     async with serve(WebSpec(hosts=2, pages=40)) as web, run_forwarding(one, two):
         async with asking(tmp_path, server) as frontier:
-            await domains.replace_policy(frontier, None, THREE_AN_HOUR)
+            await domains.change_policy(frontier, None, THREE_AN_HOUR)
         # The other process has another name of a user for one of them, which is the same address.
         lists = [f"{one.url} {two.url}", f"{two.url} http://user:hidden@127.0.0.1:{one.port}"]
         with contextlib.ExitStack() as stack:
@@ -168,7 +168,7 @@ async def test_with_budgets_of_addresses_failing_and_banned_proxies_are_left_out
         async with run_forwarding(away):
             pass
         async with asking(tmp_path, server) as frontier:
-            await domains.replace_policy(frontier, None, policy)
+            await domains.change_policy(frontier, None, policy)
         urls = urls_at(web.port, "site0.test", "site1.test")
         settings = BUDGET | {"GOSSAMER_PROXIES": f"{away.url} {banned.url} {good.url}"}
         with crawler(tmp_path, urls, server, **settings) as scraper:
@@ -182,7 +182,7 @@ async def test_requests_of_the_engine_are_charged_to_the_address_of_their_proxy(
     one, two = ForwardingProxy(), ForwardingProxy()
     async with serve(WebSpec(hosts=2, pages=20)) as web, run_forwarding(one, two):
         async with asking(tmp_path, server) as frontier:
-            await domains.replace_policy(frontier, None, THREE_AN_HOUR)
+            await domains.change_policy(frontier, None, THREE_AN_HOUR)
         settings = BUDGET | {"GOSSAMER_PROXIES": f"{one.url} {two.url}"}
         more = ",".join(urls_at(web.port, "site1.test", pages=20))
         urls = urls_at(web.port, "site0.test", pages=1)

@@ -27,8 +27,8 @@ async def test_a_suspect_runs_alone_through_its_redirects(tmp_path: Path, server
     web.mount(HOST, "/end", slow)
     others = [f"http://site1.test:{web.port}/beside/{number}" for number in range(BESIDE)]
     async with asking(tmp_path, server) as frontier:
-        await domains.replace_policy(frontier, None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
-        await domains.replace_policy(frontier, "site1.test", DomainPolicy(hits=5, window_seconds=1.0, moderated=True))
+        await domains.change_policy(frontier, None, DomainPolicy(hits=1000, window_seconds=1.0, moderated=False))
+        await domains.change_policy(frontier, "site1.test", DomainPolicy(hits=5, window_seconds=1.0, moderated=True))
         crawl = Crawl(id=CRAWL, pool=POOL)
         await crawls.open_crawl(frontier, [at(web, "/suspect")], Terms(), crawl=crawl, spider="links")
         for _ in range(MAX_DEATHS - 1):
