@@ -26,7 +26,6 @@ from gossamer.web.mounts import MountedApp, MountedApps
 from gossamer.web.static import StaticFiles
 
 _STATIC: Final = f"{ROOT}/static"
-_FORM_BYTES: Final = 1024 * 1024
 
 
 def with_dashboard(api: ASGIApp, *, token: str) -> ASGIApp:
@@ -34,7 +33,7 @@ def with_dashboard(api: ASGIApp, *, token: str) -> ASGIApp:
     the dashboard. `token`: the API's; empty: only programs and browsers of this machine may use both."""
     static = StaticFiles(files("gossamer.dashboard") / "static", _STATIC)
     dashboard = _Dashboard(api, token=token, static=static)
-    mounts = {_STATIC: MountedApp(static), ROOT: MountedApp(dashboard.app, longest_body=_FORM_BYTES)}
+    mounts = {_STATIC: MountedApp(static), ROOT: MountedApp(dashboard.app)}
     return MountedApps(_SendBrowsersOn(api), mounts)
 
 
@@ -135,10 +134,10 @@ class _Dashboard:
     async def _log_in(self, request: Request) -> Response:
         page = await self._page(request)
         fault = foreign_page_fault(request.method, request.headers)
-        return login.begin(page, self._sessions, token=self._token, root=ROOT, fault=fault)
+        return login.begin(page, self._sessions, token=self._token, fault=fault)
 
     async def _log_out(self, request: Request) -> Response:
-        return login.end(await self._page(request), root=ROOT)
+        return login.end(await self._page(request))
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:
         page = await self._page(request)

@@ -19,9 +19,7 @@ async def show_list(page: DashboardPage) -> Response:
     if wanted:
         return page.go("/domain", domain=wanted)
     found = await page.service.get("/v1/domains", cursor=page.query.get("cursor"), limit=50)
-    return page.render(
-        "domains.html", default=found["default"] or {}, policies=found["domains"] or {}, cursor=found["cursor"]
-    )
+    return page.render("domains.html", policies=found["domains"] or {}, cursor=found["cursor"])
 
 
 async def show(page: DashboardPage, *, fault: str = "") -> Response:

@@ -1,6 +1,5 @@
 """A page that a browser asked for, with what views need to make it."""
 
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -67,9 +66,7 @@ class DashboardPage(msgspec.Struct, frozen=True):
         """Return a page. Where a part is asked for, the template `NAME_live.html` of `NAME.html` is rendered alone."""
         if self.part:
             template = template.replace(".html", "_live.html")
-        content = _TEMPLATES.render(
-            template, t=self.texts, page=self, asset=self.static.address, link=link, now=time.time(), **values
-        )
+        content = _TEMPLATES.render(template, t=self.texts, page=self, asset=self.static.address, link=link, **values)
         return Response(content, status_code, media_type="text/html")
 
     def address(self, **changes: str) -> str:

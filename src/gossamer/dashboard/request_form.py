@@ -1,7 +1,8 @@
 """Form for a crawl request: its fields come from the schema `crawl`, so it has every field that the API has."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -26,12 +27,13 @@ class FormField(NamedTuple):
     is_first: bool
 
 
-def form_fields() -> list[FormField]:
+@cache
+def form_fields() -> tuple[FormField, ...]:
     """Return the fields in the order of the form."""
     definition = schema("crawl")
     required, properties = set(definition["required"]), definition["properties"]
     names = [*_FIRST, *(name for name in properties if name not in _FIRST)]
-    return [_field(name, properties[name], is_required=name in required) for name in names]
+    return tuple(_field(name, properties[name], is_required=name in required) for name in names)
 
 
 def _field(name: str, definition: Mapping[str, Any], *, is_required: bool) -> FormField:
@@ -78,8 +80,4 @@ def request_of(given: Mapping[str, str]) -> dict[str, Any]:
 
 def command_of(request: Mapping[str, Any]) -> str:
     """Return the command that sends the same request."""
-    return _command(["gossamer", "feed", msgspec.json.encode(request).decode()])
-
-
-def _command(words: Sequence[str]) -> str:
-    return " ".join(map(shlex.quote, words))
+    return shlex.join(["gossamer", "feed", msgspec.json.encode(request).decode()])
