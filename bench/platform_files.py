@@ -25,12 +25,12 @@ from typing import Any
 import httpx
 from sqlalchemy import update
 
+from gossamer.storage.sql.clock import DatabaseNow
 from gossamer_platform import wire
 from gossamer_platform.lifecycle import JobState
 from gossamer_platform.state import jobs
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.jobs import NewJob
-from gossamer_platform.state.tables import DatabaseNow
 from gossamer_platform.state.tables import jobs as job_table
 
 _NODE = {wire.NODE_HEADER: "bench", wire.INCARNATION_HEADER: "bench"}

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gossamer.errors import BadInput, GossamerError
+from gossamer.storage.sql.storable import unstorable_place
 from gossamer_platform.manager.files import JobFiles
 from gossamer_platform.manager.operations import Manager, NotFound
 from gossamer_platform.scrapyd.endpoints import Form
@@ -26,7 +27,6 @@ from gossamer_platform.state.jobs import Job
 from gossamer_platform.state.tables import Project
 from gossamer_platform.state.tokens import Principal, TokenScope
 from gossamer_platform.v1.spooling import spooled
-from gossamer_platform.values import unstorable_place
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 """Longest body of a request without a file."""

@@ -15,12 +15,12 @@ from typing import Any, Final
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from gossamer.storage.sql.clock import DatabaseNow
 from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, jitter_of
 from gossamer_platform.state import crawl_firings, schedules
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.events import report_missed_schedule
 from gossamer_platform.state.schedules import DueSchedule, Schedule
-from gossamer_platform.state.tables import DatabaseNow
 
 log = logging.getLogger("gossamer.platform.schedules")
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from gossamer.errors import GossamerError
+from gossamer.storage.sql.storable import is_storable
 from gossamer_platform.lifecycle import JobState, VersionState
 from gossamer_platform.manager.operations import AuditedAction, Manager, new_job_name, parse_priority
 from gossamer_platform.names import check_file_name
@@ -22,7 +23,6 @@ from gossamer_platform.scrapyd.forms import Parameters
 from gossamer_platform.state import jobs, projects
 from gossamer_platform.state.jobs import Job, NewJob
 from gossamer_platform.state.tokens import TokenScope
-from gossamer_platform.values import is_storable
 
 Fields = dict[str, Any]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, update
 
+from gossamer.storage.sql.clock import DatabaseNow
 from gossamer_platform.lifecycle import (
     ENDED,
     JOB_STEPS,
@@ -21,7 +22,7 @@ from gossamer_platform.lifecycle import (
     VersionState,
 )
 from gossamer_platform.state.events import report_broken_version, report_job_end
-from gossamer_platform.state.tables import DatabaseNow, jobs, versions
+from gossamer_platform.state.tables import jobs, versions
 
 
 def change_job(

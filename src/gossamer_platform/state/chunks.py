@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import JSON, Connection, and_, delete, func, insert, literal, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import fetch, fetch_first, fetch_one
 from gossamer_platform.state.jobs import WITH_PROJECT, Job
-from gossamer_platform.state.rows import fetch, fetch_first, fetch_one
 from gossamer_platform.state.tables import (
     Chunk,
-    DatabaseNow,
     JobRow,
     StorageRow,
     StoredFile,

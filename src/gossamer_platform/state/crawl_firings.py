@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import fetch, fetch_one
 from gossamer_platform.state.events import report_failed_crawl
-from gossamer_platform.state.rows import fetch, fetch_one
-from gossamer_platform.state.tables import CrawlFiring, DatabaseNow, ScheduleRow, crawl_firings, schedules
+from gossamer_platform.state.tables import CrawlFiring, ScheduleRow, crawl_firings, schedules
 
 GIVE_UP_SECONDS: Final = 1800.0
 """Time after which a firing has failed that the crawl service did not take. Must be less than the hour for which the

@@ -1,128 +1,40 @@
-"""The platform's database: connections, transactions, and the migrations at the start.
-
-Work on the database is a function that gets a connection, and runs in a thread.
-
-SQLite serves one manager. It has one writer at a time, so one thread makes all writing transactions in the order of
-their arrival: none fails with "database is locked", and none is overtaken for ever. Readers have connections of their
-own and do not wait for it.
-
-PostgreSQL serves any number of managers. Writers run side by side; a statement that reads what it is about to write
-locks the row first. A transaction that PostgreSQL breaks off because of others is run again.
-
-Fixed: BEGIN IMMEDIATE for writers in SQLite (a deferred one that reads and then writes fails when another wrote in
-between), synchronous=FULL (with NORMAL a power cut may take back confirmed jobs), and that a transaction whose
-connection broke is not repeated: it may have been committed.
-"""
+"""The platform's database: its schema, the lock of its servers, and notices between managers."""
 
 import asyncio
-import sqlite3
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import DBAPIError
 
 from gossamer.errors import BadInput
-from gossamer.extras import install_advice
-from gossamer.net.credentials import hide_secrets
+from gossamer.storage.sql.database import SqlDatabase, unreachable
+from gossamer.storage.sql.schema import DatabaseSchema
 from gossamer_platform.state.tables import METADATA
-from gossamer_platform.values import storable_json
 
-T = TypeVar("T")
-
-_READERS: Final = 4
-"""Threads and connections for reading. Pages of thousands of jobs are what takes long."""
-_WRITERS: Final = 8
-"""Threads for writing where the database has more than one writer (PostgreSQL)."""
-_SQLITE_SECONDS: Final = 30.0
-"""Time for which a connection waits for the lock of another process in SQLite."""
-_REPETITIONS: Final = 5
-"""Times that a transaction is run again that PostgreSQL broke off."""
-_BROKEN_OFF: Final = {"40001", "40P01"}
-"""SQLSTATEs of such a transaction: it could not be serialized; it was in a deadlock. PostgreSQL's: fixed."""
-_MIGRATION_LOCK: Final = 7_310_946_110
-"""Number of the lock under which PostgreSQL migrates. Any number; must be the same in all versions of Gossamer."""
-
+_SCHEMA: Final = DatabaseSchema(
+    metadata=METADATA,
+    versions=Path(__file__).with_name("migrations") / "versions",
+    lock=7_310_946_110,
+    advice_for_older="which this one does not read. "
+    "Keep a copy of it. Then start the commit ea9edef1 once with it, which brings it up to date; or export its "
+    "projects and schedules there, and begin with a new database",
+)
 _OWNER_LOCK: Final = 7_310_946_112
-"""Number of the lock of the servers of a PostgreSQL database: one that does not share it, or managers that do. As
-above."""
+"""Number of the lock of the servers of a PostgreSQL database: one that does not share it, or managers that do. Any
+number; must be the same in all versions of Gossamer."""
 _CHANNEL: Final = "gossamer_platform"
 """Channel of the notices between managers. As above."""
-_CONNECTION: Final = {
-    "connect_timeout": 10,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,  # milliseconds
-}
-"""Options of libpq by which a connection to a server that is gone without a word breaks within half a minute."""
-_EXAMPLE: Final = "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
 
 
-class StateDatabase:
-    """Connections to the database at a SQLAlchemy URL (`sqlite:////folder/file`, `postgresql+psycopg://…`).
-
-    Raises BadInput if the URL cannot be read or names another kind of database.
-    """
+class StateDatabase(SqlDatabase):
+    """Database of the platform. SQLite serves one manager, PostgreSQL any number."""
 
     def __init__(self, url: str) -> None:
-        self._is_sqlite = _backend(url) == "sqlite"
-        if self._is_sqlite:
-            self._writing = _sqlite_engine(url, begin="BEGIN IMMEDIATE", connections=1)
-            self._reading = _sqlite_engine(url, begin="BEGIN", connections=_READERS)
-        else:
-            self._writing = _postgresql_engine(url)
-            # A reader sees the state of its first statement in all others, too.
-            self._reading = self._writing.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        self._url = url
+        super().__init__(url, _SCHEMA, name="state")
         self._owner: Connection | None = None
-        self._writers = ThreadPoolExecutor(1 if self._is_sqlite else _WRITERS, thread_name_prefix="state-write")
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="state-read")
-
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in a transaction, and return its result once that is committed.
-
-        An error that `work` raises rolls everything back. A caller that is cancelled does not stop the transaction.
-        `work` may be called several times; only the last call counts, so it must keep nothing outside the database.
-        """
-        return await asyncio.get_running_loop().run_in_executor(self._writers, _transact, self._writing, work)
-
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work`, which must not write, on one consistent state of the database."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, _transact, self._reading, work)
-
-    def read_now(self, work: Callable[[Connection], T]) -> T:
-        """As `read`, for a thread that may wait."""
-        return self._readers.submit(_transact, self._reading, work).result()
-
-    def write_now(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, for a thread that may wait."""
-        return self._writers.submit(_transact, self._writing, work).result()
-
-    async def migrate(self) -> None:
-        """Bring the tables up to date. Of several processes that start at once, one does it and the others wait."""
-        await self.write(self._migrate)
-
-    def _migrate(self, connection: Connection) -> None:
-        # SQLite's lock is the transaction itself: it is a BEGIN IMMEDIATE.
-        if not self._is_sqlite:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _MIGRATION_LOCK})
-        migrate(connection)
-
-    @property
-    def is_shared(self) -> bool:
-        """True if several managers may use the database at a time."""
-        return not self._is_sqlite
-
-    @property
-    def file(self) -> Path | None:
-        """The file of a SQLite database. None: it is no file."""
-        name = make_url(self._url).database
-        return Path(name) if self._is_sqlite and name and name != ":memory:" else None
 
     async def notify(self, notices: Sequence[str]) -> None:
         """Send notices to all that `listen`. Only where the database is shared."""
@@ -144,17 +56,6 @@ class StateDatabase:
         except psycopg.Error as error:
             raise BadInput(f"the database cannot be reached: {str(error).strip()}") from None
 
-    async def check(self) -> None:
-        """Connect once. Raises BadInput if the database cannot be reached. Nothing happens in SQLite."""
-        if not self._is_sqlite:
-            await asyncio.to_thread(self._check)
-
-    def _check(self) -> None:
-        try:
-            self._writing.connect().close()
-        except DBAPIError as error:
-            raise _unreachable(error) from None
-
     async def own(self, *, shared: bool = False) -> bool:
         """Keep other servers that call this off the database, until this one is closed or loses its connection. Return
         False if another one has it. May be repeated, and must be now and then, to notice a lost connection.
@@ -174,7 +75,7 @@ class StateDatabase:
         try:
             connection = self._writing.connect().execution_options(isolation_level="AUTOCOMMIT")
         except DBAPIError as error:
-            raise _unreachable(error) from None
+            raise unreachable(error) from None
         lock = "pg_try_advisory_lock_shared" if shared else "pg_try_advisory_lock"
         if not connection.scalar(text(f"SELECT {lock}(:number)"), {"number": _OWNER_LOCK}):
             connection.close()
@@ -192,130 +93,8 @@ class StateDatabase:
         for call in ("pg_advisory_lock_shared", "pg_advisory_unlock"):
             self._owner.execute(text(f"SELECT {call}(:number)"), {"number": _OWNER_LOCK})
 
-    async def close(self) -> None:
-        """Wait for the transactions that run, and close all connections."""
-        await asyncio.to_thread(self._close)
-
     def _close(self) -> None:
-        for threads in (self._writers, self._readers):
-            threads.shutdown(wait=True)
         if self._owner is not None:
             self._owner.invalidate()  # a connection in the pool would keep the lock
             self._owner.close()
-        self._writing.dispose()
-        self._reading.dispose()
-
-
-def migrate(connection: Connection) -> None:
-    """Run the migrations that the database lacks, in the connection's transaction. Raises BadInput for a database of a
-    version that these migrations do not know; nothing is read or written then."""
-    from alembic import command  # here, because only the start needs it
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    config.attributes["metadata"] = METADATA
-    _check_schema(connection, ScriptDirectory.from_config(config))
-    command.upgrade(config, "head")
-
-
-def _check_schema(connection: Connection, scripts: Any) -> None:
-    """Raise BadInput for a database whose schema no migration here knows."""
-    from alembic.migration import MigrationContext
-
-    found = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in scripts.walk_revisions()}
-    if found is None or found in known:
-        return
-    if found < min(known):
-        raise BadInput(
-            f"the database has schema {found}, of a version before the first release, which this one does not read. "
-            "Keep a copy of it. Then start the commit ea9edef1 once with it, which brings it up to date; or export its "
-            "projects and schedules there, and begin with a new database"
-        )
-    raise BadInput(
-        f"the database has schema {found}, of a newer Gossamer; this one knows {max(known)}. Update Gossamer"
-    )
-
-
-def _transact(engine: Engine, work: Callable[[Connection], T]) -> T:
-    for left in reversed(range(_REPETITIONS + 1)):
-        try:
-            with engine.begin() as connection:
-                return work(connection)
-        except DBAPIError as error:
-            if left == 0 or getattr(error.orig, "sqlstate", "") not in _BROKEN_OFF:
-                raise
-    raise AssertionError("the last repetition returns or raises")
-
-
-def _unreachable(error: DBAPIError) -> BadInput:
-    return BadInput(f"the database cannot be reached: {' '.join(str(error.orig).split())}")
-
-
-def _backend(url: str) -> str:
-    try:
-        parsed = make_url(url)
-    except ArgumentError:
-        raise BadInput(
-            f"{hide_secrets(url, web=True)!r} is no address of a database; write for example {_EXAMPLE}"
-        ) from None
-    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
-        raise BadInput(f"{parsed.drivername} is not supported as a database; write for example {_EXAMPLE}")
-    return parsed.get_backend_name()
-
-
-def _postgresql_engine(url: str) -> Engine:
-    try:
-        return create_engine(
-            url,
-            pool_size=_WRITERS + _READERS + 1,  # one for the owner's lock
-            max_overflow=0,
-            hide_parameters=True,  # a message about a fault is logged; a parameter may be a secret
-            json_serializer=storable_json,
-            pool_pre_ping=True,  # the server may have been restarted
-            connect_args={
-                "prepare_threshold": None,  # a pooler in front of the server knows no prepared statements
-                **_CONNECTION,
-            },
-        )
-    except ModuleNotFoundError as error:
-        raise BadInput(f"{error.name} is missing. Install it with: {install_advice('postgresql')}") from None
-
-
-def _sqlite_engine(url: str, *, begin: str, connections: int) -> Engine:
-    engine = create_engine(
-        url,
-        pool_size=connections,
-        max_overflow=0,
-        hide_parameters=True,  # as above
-        json_serializer=storable_json,
-        connect_args={"check_same_thread": False, "timeout": _SQLITE_SECONDS},
-    )
-
-    def prepare(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # Python's driver would begin transactions by itself, and deferred ones
-        for pragma in ("synchronous=FULL", "foreign_keys=ON"):
-            connection.execute(f"PRAGMA {pragma}")
-        if begin != "BEGIN":  # the file keeps its mode, so readers need not set it
-            _set_wal(connection)
-
-    event.listen(engine, "connect", prepare)
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
-    return engine
-
-
-def _set_wal(connection: sqlite3.Connection) -> None:
-    """Set the journal mode. SQLite itself does not wait for the lock that a change of the mode needs."""
-    deadline = time.monotonic() + _SQLITE_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
+        super()._close()

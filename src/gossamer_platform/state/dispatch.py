@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select, text, update
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import fetch_first
 from gossamer_platform.lifecycle import ACTIVE, JobEvent, JobState
 from gossamer_platform.link import AttemptId
 from gossamer_platform.state.changes import change_job
@@ -23,8 +25,7 @@ from gossamer_platform.state.jobs import LIVE, WITH_PROJECT, Job, active_jobs, j
 from gossamer_platform.state.nodes import Node, list_nodes
 from gossamer_platform.state.policies import full_spiders
 from gossamer_platform.state.projects import find_version
-from gossamer_platform.state.rows import fetch_first
-from gossamer_platform.state.tables import DatabaseNow, jobs, labels, projects
+from gossamer_platform.state.tables import jobs, labels, projects
 
 _DISPATCH_LOCK: Final = 7_310_946_111
 """Number of the lock under which jobs are given in PostgreSQL. Any number; the same in all versions of Gossamer."""

@@ -7,9 +7,10 @@ and a node, which a later report replaces.
 from msgspec.structs import asdict
 from sqlalchemy import Connection, delete, insert, literal, select
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import fetch
 from gossamer_platform.link import EnvironmentReport
-from gossamer_platform.state.rows import fetch
-from gossamer_platform.state.tables import DatabaseNow, EnvironmentRow, environments, projects, versions
+from gossamer_platform.state.tables import EnvironmentRow, environments, projects, versions
 
 
 class Environment(EnvironmentRow):

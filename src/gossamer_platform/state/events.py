@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, func, insert, or_, select, update
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import fetch, fetch_first, fetch_one
 from gossamer_platform.lifecycle import JobState
 from gossamer_platform.outcome import counter
-from gossamer_platform.state.rows import fetch, fetch_first, fetch_one
 from gossamer_platform.state.tables import (
     CrawlFiring,
-    DatabaseNow,
     JobRow,
     ScheduleRow,
     VersionRow,

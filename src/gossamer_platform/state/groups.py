@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, Select, and_, delete, func, insert, select
 
 from gossamer.errors import BadInput
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import add_row, fetch, fetch_first
 from gossamer_platform.link import JobInput
 from gossamer_platform.names import check_file_name
 from gossamer_platform.state.jobs import NewJob, add_job, stop_job
 from gossamer_platform.state.projects import project_id
-from gossamer_platform.state.rows import add_row, fetch, fetch_first
 from gossamer_platform.state.tables import (
-    DatabaseNow,
     GroupRow,
     StoredInput,
     input_parts,

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, func, select
 
+from gossamer.storage.sql.rows import fetch, fetch_first
 from gossamer_platform.lifecycle import JobState
 from gossamer_platform.state.jobs import WITH_PROJECT, Job
-from gossamer_platform.state.rows import fetch, fetch_first
 from gossamer_platform.state.tables import jobs, spiders
 from gossamer_platform.state.tags import tagged
 

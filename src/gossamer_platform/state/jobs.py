@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import add_row, fetch, fetch_first
 from gossamer_platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
 from gossamer_platform.link import JobInput
 from gossamer_platform.names import check_file_name
@@ -17,9 +19,8 @@ from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state.changes import change_job
 from gossamer_platform.state.policies import policy_of, spider_policy
 from gossamer_platform.state.projects import locked_project, project_id
-from gossamer_platform.state.rows import add_row, fetch, fetch_first
 from gossamer_platform.state.spiders import next_job_number
-from gossamer_platform.state.tables import DatabaseNow, JobRow, imports, jobs, projects
+from gossamer_platform.state.tables import JobRow, imports, jobs, projects
 from gossamer_platform.state.tags import change_tags, tagged
 
 LIVE = (JobState.PENDING, *sorted(ACTIVE))

@@ -16,13 +16,14 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import fetch, fetch_first
 from gossamer_platform.lifecycle import ACTIVE, JobState
 from gossamer_platform.outcome import AttemptEnd
 from gossamer_platform.state.events import report_lost_node
 from gossamer_platform.state.jobs import record_end
 from gossamer_platform.state.projects import WANTED
-from gossamer_platform.state.rows import fetch, fetch_first
-from gossamer_platform.state.tables import DatabaseNow, Label, NodeRow, jobs, labels, nodes, versions
+from gossamer_platform.state.tables import Label, NodeRow, jobs, labels, nodes, versions
 
 _KILL_SECONDS: Final = 3.0
 """Time that a node's shims need at least to notice that their time is over, and to kill. Must be several seconds."""

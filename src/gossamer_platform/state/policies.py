@@ -6,10 +6,10 @@ change of a policy alters no job that exists, except for `max_running`, which co
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from gossamer.storage.sql.rows import fetch, fetch_first
 from gossamer_platform.lifecycle import ACTIVE
 from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state.projects import project_id
-from gossamer_platform.state.rows import fetch, fetch_first
 from gossamer_platform.state.tables import Project, SpiderPolicy, jobs, projects, spider_policies
 
 

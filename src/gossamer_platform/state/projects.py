@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import add_row, fetch, fetch_first, fetch_one
 from gossamer_platform.lifecycle import ACTIVE, VersionEvent, VersionState
 from gossamer_platform.names import file_stem, in_order, means_version
 from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state.changes import change_version
-from gossamer_platform.state.rows import add_row, fetch, fetch_first, fetch_one
 from gossamer_platform.state.tables import (
-    DatabaseNow,
     Project,
     VersionRow,
     environments,

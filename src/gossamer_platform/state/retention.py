@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Subquery, and_, case, delete, func, or_, select, update
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import fetch
 from gossamer_platform.lifecycle import ENDED
 from gossamer_platform.state.jobs import LIVE, WITH_PROJECT, Job
-from gossamer_platform.state.rows import fetch
-from gossamer_platform.state.tables import DatabaseNow, jobs, projects
+from gossamer_platform.state.tables import jobs, projects
 
 _DAY_SECONDS = 86400.0
 

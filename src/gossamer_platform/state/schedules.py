@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Select, delete, func, select, update
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import add_row, fetch, fetch_first
 from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state.jobs import LIVE, NewJob, add_job, find_request
 from gossamer_platform.state.projects import project_id
-from gossamer_platform.state.rows import add_row, fetch, fetch_first
-from gossamer_platform.state.tables import DatabaseNow, ScheduleRow, crawl_firings, jobs, projects, schedules
+from gossamer_platform.state.tables import ScheduleRow, crawl_firings, jobs, projects, schedules
 
 _BATCH: Final = 100
 """Schedules that are fired in one transaction."""

@@ -1,10 +1,11 @@
-"""Tables of the platform's state, each as the class of its rows, and the database's own clock.
+"""Tables of the platform's state, each as the class of its rows.
 
 The statements of this package run on SQLite and on PostgreSQL. Times are seconds since 1970 by the database's clock;
 ids are integers that only grow. A change of a table needs a migration in `migrations/versions`; a test compares them.
 Fixed: names of tables, columns and constraints that a migration has created.
 """
 
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -17,35 +18,20 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    MetaData,
     UniqueConstraint,
     false,
     text,
 )
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
 
-from gossamer_platform.state.rows import METADATA as METADATA
-from gossamer_platform.state.rows import ROW_ID, TableRow, column, table
-from gossamer_platform.state.text import String, Text
+from gossamer.storage.sql.rows import NAMES, ROW_ID, TableRow, column
+from gossamer.storage.sql.rows import table as table_of
+from gossamer.storage.sql.text import String, Text
 
+METADATA: Final = MetaData(naming_convention=NAMES)
+
+table: Final = partial(table_of, METADATA)
 _JSON_OR_NULL: Final = JSON(none_as_null=True)
-
-
-class DatabaseNow(FunctionElement[float]):
-    """Time of the database in seconds since 1970. In PostgreSQL it goes on within a transaction."""
-
-    type = Double()
-    inherit_cache = True
-
-
-@compiles(DatabaseNow, "sqlite")
-def _now_in_sqlite(element: DatabaseNow, compiler: Any, **_: Any) -> str:
-    return "((julianday('now') - 2440587.5) * 86400.0)"  # 2440587.5: the Julian day of 1970-01-01
-
-
-@compiles(DatabaseNow, "postgresql")
-def _now_in_postgresql(element: DatabaseNow, compiler: Any, **_: Any) -> str:
-    return "extract(epoch from clock_timestamp())::double precision"
 
 
 class LimitColumns(TableRow):

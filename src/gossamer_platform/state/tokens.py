@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
-from gossamer_platform.state.rows import add_row, fetch, fetch_first
-from gossamer_platform.state.tables import AuditRow, DatabaseNow, Token, VersionRow, audit, tokens
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import add_row, fetch, fetch_first
+from gossamer_platform.state.tables import AuditRow, Token, VersionRow, audit, tokens
 
 _AUDIT_KEPT: Final = 100_000
 """Entries of the audit that are kept, the latest ones."""

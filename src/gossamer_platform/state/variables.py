@@ -9,9 +9,10 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, delete, func, insert, select, update
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import fetch
 from gossamer_platform.state.projects import project_id
-from gossamer_platform.state.rows import fetch
-from gossamer_platform.state.tables import DatabaseNow, Variable, projects, variables
+from gossamer_platform.state.tables import Variable, projects, variables
 
 MAX_VARIABLES: Final = 100
 """Variables of a project. Linux gives a process about 2 MB for all variables, so it is bound to the length of a

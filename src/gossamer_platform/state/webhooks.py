@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Select, and_, delete, func, select, update
 
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import add_row, fetch, fetch_first
 from gossamer_platform.state.projects import project_id
-from gossamer_platform.state.rows import add_row, fetch, fetch_first
-from gossamer_platform.state.tables import DatabaseNow, Delivery, WebhookRow, deliveries, projects, webhooks
+from gossamer_platform.state.tables import Delivery, WebhookRow, deliveries, projects, webhooks
 
 MAX_WEBHOOKS: Final = 50
 """Webhooks of a project, and of all projects together."""

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from gossamer.storage.sql.storable import storable
 from gossamer_platform.manager.files import FileKind, JobFiles
 from gossamer_platform.state.jobs import Job
 from gossamer_platform.v1.item_filter import ItemFilter
-from gossamer_platform.values import storable
 
 _BLOCK_BYTES: Final = 256 * 1024
 """Bytes that are read at a time."""

@@ -11,15 +11,15 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from gossamer.storage.sql.rows import TableRow
+from gossamer.storage.sql.storable import unstorable_place
 from gossamer_platform.lifecycle import EnvironmentKind, JobState, VersionState
 from gossamer_platform.policy import JobPolicy, Seconds
 from gossamer_platform.state.defaults import DefaultVersion
 from gossamer_platform.state.jobs import Job
 from gossamer_platform.state.nodes import Node, NodeState, state_of
-from gossamer_platform.state.rows import TableRow
 from gossamer_platform.state.tables import Project
 from gossamer_platform.state.tokens import TokenScope
-from gossamer_platform.values import unstorable_place
 
 _Name = Annotated[str, Field(min_length=1, max_length=200)]
 _Days = Annotated[float, Field(ge=0, le=36600, allow_inf_nan=False)]

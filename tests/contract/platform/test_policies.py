@@ -4,6 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
+from gossamer.storage.sql.clock import DatabaseNow
 from gossamer_platform.lifecycle import JobState
 from gossamer_platform.outcome import AttemptEnd
 from gossamer_platform.policy import JobPolicy
@@ -12,7 +13,6 @@ from gossamer_platform.state import jobs, policies, projects, schedules
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.dispatch import JobTaker, take_jobs
 from gossamer_platform.state.jobs import NewJob
-from gossamer_platform.state.tables import DatabaseNow
 from gossamer_platform.state.tables import jobs as job_table
 from gossamer_platform.state.tables import schedules as schedule_table
 

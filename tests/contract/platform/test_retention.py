@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Connection, select, update
 
 from gossamer.errors import BadInput
+from gossamer.storage.sql.clock import DatabaseNow
 from gossamer_platform.lifecycle import JobState
 from gossamer_platform.manager.artefacts import ArtefactStore
 from gossamer_platform.manager.files import FileKind
@@ -22,7 +23,6 @@ from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.jobs import NewJob
 from gossamer_platform.state.projects import change_project
 from gossamer_platform.state.retention import KeepLimits, KeptKind, RetentionPolicy
-from gossamer_platform.state.tables import DatabaseNow
 from gossamer_platform.state.tables import jobs as job_table
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 from sqlalchemy import Connection, update
 
+from gossamer.storage.sql.clock import DatabaseNow
 from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state import dispatch, jobs, nodes, policies, projects
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.jobs import NewJob
 from gossamer_platform.state.nodes import NewNode
 from gossamer_platform.state.projects import change_project
-from gossamer_platform.state.tables import DatabaseNow
 from gossamer_platform.state.tables import jobs as job_table
 
 

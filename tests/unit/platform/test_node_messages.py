@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gossamer.errors import BadInput
+from gossamer.storage.sql.storable import storable
 from gossamer_platform import wire
 from gossamer_platform.link import (
     Artefact,
@@ -21,7 +22,6 @@ from gossamer_platform.link import (
     Started,
 )
 from gossamer_platform.outcome import AttemptEnd
-from gossamer_platform.values import storable
 
 
 def test_a_message_is_an_object_with_all_its_fields() -> None:

@@ -7,12 +7,12 @@ from typing import get_args, get_origin, get_type_hints
 import pytest
 from sqlalchemy import JSON, Table, create_engine, select
 
+from gossamer.storage.sql.rows import fetch_first
 from gossamer_platform.state import tables
 from gossamer_platform.state.jobs import Job
-from gossamer_platform.state.rows import METADATA, fetch_first
 
 
-@pytest.mark.parametrize("table", METADATA.tables.values(), ids=lambda table: table.name)
+@pytest.mark.parametrize("table", tables.METADATA.tables.values(), ids=lambda table: table.name)
 def test_an_annotation_is_the_type_of_the_columns_values(table: Table) -> None:
     hints = get_type_hints(table.info["row"])
     if table.name == "spider_policy":
@@ -30,7 +30,7 @@ def test_an_annotation_is_the_type_of_the_columns_values(table: Table) -> None:
 
 def test_a_query_that_lacks_a_column_of_its_rows_is_refused() -> None:
     engine = create_engine("sqlite://")
-    METADATA.create_all(engine)
+    tables.METADATA.create_all(engine)
     with engine.begin() as connection, pytest.raises(AssertionError, match=r"query of Job lacks.*project"):
         fetch_first(connection, Job, select(tables.jobs))
 

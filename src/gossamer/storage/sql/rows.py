@@ -13,15 +13,14 @@ from sqlalchemy.sql import Executable
 
 R = TypeVar("R")
 
-METADATA: Final = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-"""Every constraint has a name from the first migration on, because a later one can change only what has a name."""
+NAMES: Final = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+"""Names of constraints, for `MetaData`. Each has one from the first migration on, because a later migration can change
+only what has a name."""
 
 ROW_ID: Final = BigInteger().with_variant(Integer(), "sqlite")
 """SQLite gives a row its number only if the column's type is INTEGER."""
@@ -38,8 +37,9 @@ class TableRow:
         raise NotImplementedError
 
 
-def table(name: str, row: type[TableRow], *items: SchemaItem) -> Table:
-    """Return the table of these rows. A column may be null if its values may be None."""
+def table(metadata: MetaData, name: str, row: type[TableRow], *items: SchemaItem) -> Table:
+    """Add the table of these rows to a database's tables, and return it. A column may be null if its values may be
+    None."""
     columns = {}
     for kind in row.__mro__:
         for key, each in vars(kind).items():
@@ -49,7 +49,7 @@ def table(name: str, row: type[TableRow], *items: SchemaItem) -> Table:
                 found.nullable = type(None) in get_args(kind.__annotations__[key])
     # Otherwise SQLite would give the number of a deleted last row again.
     has_numbers = any(each.type is ROW_ID for each in columns.values())
-    return Table(name, METADATA, *columns.values(), *items, info={"row": row}, sqlite_autoincrement=has_numbers)
+    return Table(name, metadata, *columns.values(), *items, info={"row": row}, sqlite_autoincrement=has_numbers)
 
 
 def add_row(connection: Connection, into: Table, **values: Any) -> int:

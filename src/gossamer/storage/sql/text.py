@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy
 
-from gossamer_platform.values import storable_text
+from gossamer.storage.sql.storable import storable_text
 
 
 class Text(sqlalchemy.TypeDecorator[str]):

@@ -1,0 +1,1 @@
+"""SQL databases, SQLite and PostgreSQL: connections, typed rows, migrations. Needs SQLAlchemy, of an extra."""
