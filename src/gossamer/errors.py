@@ -170,6 +170,18 @@ class MessageTooLarge(BusError):
     """The message is larger than the bus accepts."""
 
 
+# --- the history: the database that remembers crawls ------------------------------------------------------------------
+
+
+class HistoryUnavailable(GossamerError):
+    """The database of the history could not be reached.
+
+    The caller cannot know whether the call was carried out, and may repeat it.
+    """
+
+    exit_code = 4  # the same command may succeed later
+
+
 # --- requests that clients submit -------------------------------------------------------------------------------------
 
 

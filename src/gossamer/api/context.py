@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
 from time import monotonic, time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from fastapi import Depends, Path, Request
@@ -25,6 +25,9 @@ from gossamer.model.messages.reader import decode_json
 from gossamer.telemetry.metrics import Metrics
 from gossamer.valkey.shards import Shards
 from gossamer.web.connections import ConnectionLimits
+
+if TYPE_CHECKING:
+    from gossamer.history.store import HistoryStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,8 @@ class ApiContext:
     """Seconds without a sign of life after which another process takes over the requests that a process answers. Signs
     come three times in this period. A longer time delays answers when a process dies; with a shorter one a busy process
     may lose its requests, which are then answered twice."""
+    history: "HistoryStore | None" = None
+    """Memory of crawls. None: the service keeps no history."""
     per_app: bool = True
     """True if pages are on the topics of their applications; else only on the common topic."""
     body_timeout_seconds: float = 60.0

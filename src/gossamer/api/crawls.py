@@ -7,21 +7,32 @@ docs/reference/openapi.json contains fields and texts: after a change, regenerat
 """
 
 import asyncio
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from fastapi import APIRouter, Query
 from pydantic import Field
 
 from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
-from gossamer.api.problems import not_found
-from gossamer.errors import BadInput
-from gossamer.model.crawl import CrawlId, CrawlState, Run
+from gossamer.api.problems import bad_request, not_found
+from gossamer.errors import BadInput, FrontierError
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.web.problems import Problem
 
+if TYPE_CHECKING:
+    from gossamer.history.tables import CrawlRow
+
 router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
 crawl_router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
+
+
+LOST = "lost"
+"""State of a crawl that the frontier forgot before its end was recorded. That of `history/crawls.py`."""
+NO_HISTORY = "set history.database"
+"""Advice where a service keeps no history."""
 
 
 class RequestCounts(ResponseModel):
@@ -48,7 +59,8 @@ class CrawlSummary(ResponseModel):
     appid: str
     crawlid: str
     state: str = Field(examples=["running"])
-    """`running`, `finished`, `stopped` or `expired`"""
+    """`running`, `finished`, `stopped` or `expired`. `lost`: the history remembers the crawl, but the frontier forgot
+    it before its end was recorded, because its data were lost or no service ran"""
     run: int
     """Number of the run, from 1"""
     started: float
@@ -98,11 +110,15 @@ class CrawlDetails(CrawlSummary):
 
 
 class CrawlPage(ResponseModel):
-    """A page of crawls, in no particular order."""
+    """A page of crawls."""
 
     items: list[CrawlSummary]
     cursor: str
     """Start of the next page; empty if this is the last one"""
+    remembered: bool
+    """True: the crawls that started last come first, and those of the past are among them, as long as the history keeps
+    them. False: the service keeps no history (the setting history.database); the crawls are those that the frontier
+    knows, in no order"""
 
 
 class StoppedCrawl(ResponseModel):
@@ -129,18 +145,70 @@ async def list_crawls(
     context: Context,
     appid: Annotated[str | None, Query(description="Only crawls of this application", max_length=1000)] = None,
     state: Annotated[
-        Literal["running", "finished", "stopped", "expired"] | None, Query(description="Only crawls in this state")
+        Literal["running", "finished", "stopped", "expired", "lost"] | None,
+        Query(description="Only crawls in this state"),
+    ] = None,
+    text: Annotated[
+        str | None,
+        Query(description="Only crawls with this text in `appid/crawlid`. Needs a history", max_length=200),
+    ] = None,
+    domain: Annotated[
+        str | None,
+        Query(description="Only crawls that had requests on this domain. Needs a history", max_length=255),
     ] = None,
     cursor: Cursor = "",
     limit: Limit = 100,
 ) -> CrawlPage:
-    """Lists running crawls; finished crawls, until the time of the setting retention has passed since their end; and
-    stopped and expired crawls, until that of stopped_retention has. A crawl may be on two pages. With `state`, a page
-    may be short or even empty although there is a next one."""
+    """With a history (the setting history.database), lists all crawls that it remembers, those that started last first;
+    a new crawl is there after some seconds. A page with `state` may be short.
+
+    Without, lists running crawls; finished crawls, until the time of the setting retention has passed since their end;
+    and stopped and expired crawls, until that of stopped_retention has. A crawl may be on two pages. With `state`, a
+    page may be short or even empty although there is a next one."""
+    if context.history is not None:
+        rows, next_cursor = await context.history.crawls(
+            appid=appid or "", state=state or "", text=text or "", domain=domain or "", cursor=cursor, limit=limit
+        )
+        summaries = [item for item in await _current(context, rows) if state in (None, item["state"])]
+        return CrawlPage(items=[CrawlSummary(**item) for item in summaries], cursor=next_cursor, remembered=True)
+    for name, value in (("text", text), ("domain", domain)):
+        if value:
+            raise bad_request(f"needs a history, which this service does not keep: {NO_HISTORY}", where=name)
+    if state == LOST:
+        return CrawlPage(items=[], cursor="", remembered=False)
     infos, next_cursor = await context.frontier.list_crawls(
         appid=appid, state=CrawlState(state) if state else None, cursor=cursor, limit=limit
     )
-    return CrawlPage(items=[CrawlSummary(**_summary(info)) for info in infos], cursor=next_cursor)
+    return CrawlPage(items=[CrawlSummary(**_summary(info)) for info in infos], cursor=next_cursor, remembered=False)
+
+
+async def _current(context: ApiContext, rows: Sequence["CrawlRow"]) -> list[dict[str, Any]]:
+    """Return the summaries of remembered crawls. Of those that run, the frontier knows more; while it is away, they are
+    as they were."""
+    running = [CrawlId(row.appid, row.crawlid) for row in rows if row.state == CrawlState.RUNNING.value]
+    try:
+        infos = await context.frontier.crawl_infos(running) if running else []
+    except FrontierError:
+        infos = []
+    current = {info.crawl: info for info in infos if info is not None}
+    return [
+        _summary(current[crawl]) if (crawl := CrawlId(row.appid, row.crawlid)) in current else _remembered(row)
+        for row in rows
+    ]
+
+
+def _remembered(row: "CrawlRow") -> dict[str, Any]:
+    """Return the fields of CrawlSummary of a crawl in the history."""
+    return {
+        "appid": row.appid,
+        "crawlid": row.crawlid,
+        "state": row.state,
+        "run": row.run,
+        "started": row.started,
+        "ended": row.ended,
+        "domains": row.domains,
+        "total": RequestCounts(**row.total),
+    }
 
 
 @crawl_router.get(
@@ -163,22 +231,47 @@ async def show_crawl(
     ] = None,
     limit: Limit = 100,
 ) -> CrawlDetails:
-    """Reads only counters, so it is as fast for a million queued requests as for one."""
-    info, run, page = await asyncio.gather(
-        context.frontier.crawl_info(crawl), context.frontier.latest_run(crawl), _domains(context, crawl, domains, limit)
-    )
-    if info is None or run is None:
-        raise unknown_crawl(crawl)
+    """Reads only counters, so it is as fast for a million queued requests as for one. A crawl that the frontier has
+    forgotten is as the history remembers it."""
+    info, page = await asyncio.gather(context.frontier.crawl_info(crawl), _domains(context, crawl, domains, limit))
+    if info is None or info.options is None:
+        return await _past_crawl(context, crawl, page)
     details = CrawlDetails(
         **_summary(info),
         seen=info.seen,
         queued_by_priority=info.queued_by_priority,
         spiders={spider: _counts(counts) for spider, counts in info.spiders.items()},
-        **_options(run),
+        **_options(info.options),
     )
     if page is not None:
         details.queued_by_domain = page  # otherwise never set, so response_model_exclude_unset leaves it out
     return details
+
+
+async def _past_crawl(context: ApiContext, crawl: CrawlId, page: DomainPage | None) -> CrawlDetails:
+    """Return a crawl that the frontier does not know. `page`: its domains, which are none. Raises Problem where the
+    history does not know it, either."""
+    row = None if context.history is None else await context.history.crawl(crawl)
+    if row is None:
+        raise unknown_crawl(crawl)
+    details = CrawlDetails(
+        **_remembered(row),
+        seen=row.seen,
+        queued_by_priority={int(priority): count for priority, count in row.by_priority.items()},
+        spiders={spider: RequestCounts(**counts) for spider, counts in row.spiders.items()},
+        **_options(msgspec.convert(row.options, Crawl)),
+    )
+    if page is not None:
+        details.queued_by_domain = page
+    return details
+
+
+async def check_known(context: ApiContext, crawl: CrawlId) -> None:
+    """Raise Problem for a crawl that neither the frontier nor the history knows."""
+    if await context.frontier.latest_run(crawl) is not None:
+        return
+    if context.history is None or await context.history.crawl(crawl) is None:
+        raise unknown_crawl(crawl)
 
 
 @crawl_router.delete(
@@ -279,9 +372,8 @@ def _counts(counts: SpiderCounts) -> RequestCounts:
     )
 
 
-def _options(run: Run) -> dict[str, Any]:
-    """Return the options with which the run was opened, as fields of CrawlDetails."""
-    crawl = run.crawl
+def _options(crawl: Crawl) -> dict[str, Any]:
+    """Return the options with which a run was opened, as fields of CrawlDetails."""
     return {
         "max_pages": crawl.max_pages,
         "order": crawl.order.value,

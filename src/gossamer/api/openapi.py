@@ -198,7 +198,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
             {"added": False, "reason": "must be at least 0", "field": "maxdepth", "status": 400},
         ],
     },
-    ("list_crawls", "200"): {"items": [_SUMMARY], "cursor": ""},
+    ("list_crawls", "200"): {"items": [_SUMMARY], "cursor": "", "remembered": True},
     ("show_crawl", "200"): {
         **_SUMMARY,
         "seen": 42,
@@ -232,6 +232,51 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "items": [{"type": "item", "appid": "shop", "crawlid": "prices", "item": {"price": 12}}],
         "cursor": _CURSOR,
         "more": False,
+    },
+    ("crawl_failure_reasons", "200"): {
+        "items": [
+            {
+                "reason": "dns",
+                "count": 1,
+                "examples": [
+                    {
+                        "url": "https://gone.example/",
+                        "spiderid": "link",
+                        "request_id": "d17a3cd45b38e74bf3ab78b9b5c87803",
+                        "status": 0,
+                        "error": "This host has no address.",
+                        "at": 1767225660.0,
+                    }
+                ],
+            }
+        ],
+        "remembered": True,
+    },
+    ("crawl_rates", "200"): {
+        "started": 1767225600.0,
+        "items": [
+            {
+                "at": 1767225660.0,
+                "pages_per_second": 0.28,
+                "failures_per_second": 0.02,
+                "fetched": 17,
+                "failed": 1,
+                "waiting": 21,
+                "leased": 1,
+            }
+        ],
+    },
+    ("crawl_ends", "200"): {
+        "items": [
+            {
+                "event_id": "0f6e6d3a3b6c4f0f9b9f8e1c2d3a4b5c",
+                "run": 1,
+                "spiderid": None,
+                "state": "finished",
+                "at": 1767229200.0,
+                "purged": 0,
+            }
+        ]
     },
     ("list_domains", "200"): {"version": 7, "default": {}, "domains": {"example.com": _POLICY}, "cursor": ""},
     ("replace_domains", "200"): {"version": 8, "domains": 1},

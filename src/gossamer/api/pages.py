@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
-from gossamer.api.crawls import unknown_crawl
+from gossamer.api.crawls import check_known
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.bus.base import Reader
 from gossamer.errors import BadInput
@@ -105,8 +105,7 @@ async def _answer(
     context: ApiContext, request: Request, crawl: CrawlId, cursor: str, limit: int, is_wanted: Callable[[_Header], bool]
 ) -> Response:
     """Return the records of the crawl that `is_wanted` accepts, from the cursor on."""
-    if await context.frontier.latest_run(crawl) is None:
-        raise unknown_crawl(crawl)
+    await check_known(context, crawl)
     topic = context.topics.crawled_by(crawl.appid) if context.per_app else context.topics.crawled
     async with request.app.state.topic_reads:
         reader = await context.bus.read([topic], from_beginning=True, after=_decode_cursor(cursor))

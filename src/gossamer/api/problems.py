@@ -19,6 +19,7 @@ from gossamer.errors import (
     FrontierIncompatible,
     FrontierUnavailable,
     GossamerError,
+    HistoryUnavailable,
     PoliciesChanged,
     RequestRejected,
     about_field,
@@ -52,7 +53,7 @@ def bad_request(reason: str, *, where: str = "") -> Problem:
 
 def problem_of(error: GossamerError) -> Problem:
     """Return the problem for one of Gossamer's errors. The frontier is the cluster's queue of requests, the bus carries
-    its messages; an outage of either has status 503.
+    its messages, the history is a database; an outage of any has status 503.
 
     The first class that fits decides, so each stands before its base classes."""
     match error:
@@ -76,6 +77,8 @@ def problem_of(error: GossamerError) -> Problem:
             return _unavailable("Bus full", error, _LONG_RETRY_SECONDS)
         case BusError():
             return _unavailable("Bus unavailable", error, OUTAGE_RETRY_SECONDS)
+        case HistoryUnavailable():
+            return _unavailable("History unavailable", error, OUTAGE_RETRY_SECONDS)
     return internal_error()
 
 

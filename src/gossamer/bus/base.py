@@ -170,6 +170,11 @@ class Topics:
         """Rejected requests, each with the reason and the original message."""
         return f"{self.prefix}.dead_letter"
 
+    @property
+    def history(self) -> str:
+        """Messages to the historian: ends of runs, and examples of failed requests. Not a topic of Scrapy Cluster."""
+        return f"{self.prefix}.history"
+
     def crawled_by(self, appid: str) -> str:
         """One application's pages and items."""
         return f"{self.prefix}.crawled_{_topic_part(appid)}"

@@ -1,5 +1,6 @@
 """Crawls: their list, one crawl with its pages and failures, and the form that submits one."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.request_form import UnreadableField, command_of, form_fields, request_of
 from gossamer.dashboard.service import ApiRefused, crawl_path
 
-_STATES = ("running", "finished", "stopped", "expired")
+_STATES = ("running", "finished", "stopped", "expired", "lost")
 _A_PAGE = 50
 _BODY_SHOWN = 20_000
 """Characters of a body that a preview shows."""
@@ -22,21 +23,40 @@ async def show_list(page: DashboardPage) -> Response:
         "/v1/crawls",
         appid=query.get("appid") or None,
         state=query.get("state") or None,
+        text=query.get("text") or None,
+        domain=query.get("domain") or None,
         cursor=query.get("cursor"),
         limit=_A_PAGE,
     )
-    return page.render("crawls.html", crawls=found["items"], cursor=found["cursor"], states=_STATES)
+    return page.render(
+        "crawls.html",
+        crawls=found["items"],
+        cursor=found["cursor"],
+        remembered=found["remembered"],
+        states=_STATES if found["remembered"] else _STATES[:-1],
+    )
 
 
 async def show(page: DashboardPage) -> Response:
     """Return one crawl."""
     appid, crawlid = _names(page.query)
-    crawl = await page.service.get(crawl_path(appid, crawlid), domains="", limit=10)
+    crawl, reasons = await asyncio.gather(
+        page.service.get(crawl_path(appid, crawlid), domains="", limit=10),
+        page.service.get(crawl_path(appid, crawlid, "reasons")),
+    )
+    past: dict[str, Any] = {"rates": [], "ends": []}
+    if reasons["remembered"] and not page.part:
+        found = await asyncio.gather(
+            *(page.service.get(crawl_path(appid, crawlid, name)) for name in past)  # read once: they change slowly
+        )
+        past = {name: answer["items"] for name, answer in zip(past, found, strict=True)}
     total = crawl["total"]
     return page.render(
         "crawl.html",
         crawl=crawl,
-        failed=_by_count(total["failed"]),
+        reasons=reasons["items"],
+        remembered=reasons["remembered"],
+        **past,
         dropped=_by_count(total["dropped"]),
         waiting=(crawl.get("queued_by_domain") or {}).get("items", []),
     )

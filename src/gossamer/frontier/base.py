@@ -378,6 +378,9 @@ class Frontier(Protocol):
         """Return a crawl's state and counters, at the same cost for any size. None: no such crawl, or past its
         retention."""
 
+    async def crawl_infos(self, crawls: Sequence[CrawlId]) -> list[CrawlInfo | None]:
+        """Return `crawl_info` of each of these crawls, in order, in a few calls for hundreds of them."""
+
     async def list_crawls(
         self, *, appid: str | None = None, state: CrawlState | None = None, cursor: str = "", limit: int = 100
     ) -> tuple[list[CrawlInfo], str]:

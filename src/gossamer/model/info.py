@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import CrawlId, CrawlState, Terms
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
 
 
 class SpiderCounts(msgspec.Struct):
@@ -75,6 +75,8 @@ class CrawlInfo(msgspec.Struct):
     gone than those that count as lost: others that were there twice make up for them in the counts."""
     queued_by_priority: dict[int, int] = {}
     spiders: dict[str, SpiderCounts] = {}
+    options: Crawl | None = None
+    """Options with which the run was opened. None: not known."""
     expires: dict[str, float] = {}
     """By spider, the time when its part expires, in epoch seconds; 0: never. Only spiders with a submission appear."""
 

@@ -28,6 +28,7 @@ from gossamer.model.messages import answers
 from gossamer.policy.liveness import LivenessJudge
 from gossamer.services.outbound import OutboundPublisher
 from gossamer.services.role import PerShardRunner
+from gossamer.sinks.history import HistoryTopic
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
@@ -83,11 +84,14 @@ class Finisher:
         metrics: Metrics,
         troubles: Troubles,
         *,
+        history: HistoryTopic | None = None,
         now: Callable[[], float],
     ) -> None:
-        """`now`: returns epoch seconds."""
+        """`history`: gets the events, too, where a historian runs; None: nothing else does. `now`: returns epoch
+        seconds."""
         self._frontier = frontier
         self._outbound = outbound
+        self._history = history
         self._counters = counters
         self._metrics = metrics
         self._now = now
@@ -114,6 +118,8 @@ class Finisher:
                     late[event.event_id] = deliveries[event.crawl.appid]
         published = [event for event in events if event.event_id not in late or late[event.event_id].done()]
         if published:
+            if self._history is not None:
+                await self._history.publish_ends(published)
             await self._acknowledge(published)
         self._late[shard] = {
             event.event_id: late[event.event_id]

@@ -14,7 +14,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from gossamer.errors import BusError, FrontierError, FrontierUnavailable, SinkError
+from gossamer.errors import BusError, FrontierError, FrontierUnavailable, HistoryUnavailable, SinkError
 from gossamer.policy.retry import outage_pause
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
@@ -27,6 +27,8 @@ work that would succeed."""
 _ROUND_SECONDS = 1.0
 """Longest wait of a round for its shards. Slower shards continue in the background. With a longer wait one slow shard
 delays the next round of all others; with a shorter one, errors are noticed a round later."""
+_OUTAGES = (FrontierError, BusError, SinkError, HistoryUnavailable)
+"""Errors that end by themselves. A role waits meanwhile."""
 
 
 class Role(Protocol):
@@ -44,8 +46,8 @@ class Role(Protocol):
     async def run_once(self) -> bool:
         """Run one step. Return True if there may be more to do at once.
 
-        May raise errors of the frontier, the bus and the sinks; the step is then repeated, so it must be safe to
-        repeat."""
+        May raise errors of the frontier, the bus, the sinks and the history; the step is then repeated, so it must be
+        safe to repeat."""
         ...
 
     async def close(self) -> None:
@@ -63,7 +65,7 @@ async def run_role(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -
         while not stopping.is_set():
             try:
                 more = await role.run_once()
-            except (FrontierError, BusError, SinkError) as error:
+            except _OUTAGES as error:
                 troubles.begin(role.name, f"{str(error).rstrip('.')}. The {role.name} waits for it.")
                 failures += 1
                 await _sleep(outage_pause(failures, random=random.random()), stopping)
@@ -78,7 +80,7 @@ async def run_role(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -
             if not more:
                 await _sleep(role.pause_seconds, stopping)
     finally:
-        with contextlib.suppress(FrontierError, BusError, SinkError):
+        with contextlib.suppress(*_OUTAGES):
             await role.close()
         log.info("%s %s", logs.SERVICE_STOPPED, role.name)
 

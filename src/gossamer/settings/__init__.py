@@ -32,7 +32,7 @@ from gossamer.settings.groups import (
 )
 from gossamer.settings.options import DISPLAY, HOW_FAST, REQUESTS, WHERE, SettingOption
 from gossamer.settings.ranges import Retention, Seconds
-from gossamer.settings.service import KafkaSettings, ServiceSettings, TopicSettings, WorkerSettings
+from gossamer.settings.service import HistorySettings, KafkaSettings, ServiceSettings, TopicSettings, WorkerSettings
 
 SERVICE_LOG_LEVEL = "info"
 """Log level of `gossamer up` and `gossamer serve` if `log_level` is not set. Other commands log errors only, because
@@ -150,6 +150,7 @@ class Settings(SettingGroup):
     topics: TopicSettings = TopicSettings()
     kafka: KafkaSettings = KafkaSettings()
     service: ServiceSettings = ServiceSettings()
+    history: HistorySettings = HistorySettings()
 
 
 OPTIONS = {

@@ -140,6 +140,24 @@ class ServiceSettings(SettingGroup):
     batch: Annotated[int, integers(1, 100_000)] = field_of(1000, "Requests that a service reads from the bus at once")
 
 
+HISTORY_OFF = "none"
+"""`history.database` of a service that keeps no history."""
+
+
+class HistorySettings(SettingGroup):
+    """The history: the database that remembers crawls, how they ended, what failed, and how fast they were."""
+
+    database: str = field_of(
+        "",
+        "Database of the history: sqlite:////folder/file, for the services of one machine, or "
+        "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE. Empty: history.db in data_dir, where the frontier is in "
+        f"data_dir, too; none for a shared frontier. {HISTORY_OFF}: no history",
+    )
+    days: Annotated[float, numbers(0, 36_500, above=True)] = field_of(
+        30.0, "Days for which the history remembers a crawl after its end"
+    )
+
+
 def _process_count(value: Any) -> Any:
     """Return the value of `worker.processes` as a number. 0, which cannot be given: as many as suit the work
     (`wiring/processes.py`)."""

@@ -9,6 +9,7 @@ import base64
 import logging
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,7 +19,8 @@ from gossamer.errors import BusError, BusFull, MessageTooLarge, SinkError, SinkF
 from gossamer.model.json_codec import encode_value
 from gossamer.model.messages.answers import dead_letter, page_1_0, without_zone
 from gossamer.model.record import ItemRecord, Output, PageRecord
-from gossamer.sinks.base import SplitWrite
+from gossamer.sinks.base import SplitWrite, WriteCall, WriteTogether
+from gossamer.sinks.history import HistoryTopic
 from gossamer.sinks.remote import BlobStore
 
 log = logging.getLogger("gossamer.sinks.bus")
@@ -61,11 +63,15 @@ class BusSink:
         self._per_app = per_app
         self._base64 = base64_bodies
         self._wire_1_0 = wire == "1.0"
+        self.history: HistoryTopic | None = None
+        """Topic that gets examples of failed requests. None: nothing does."""
 
     def split(self, outputs: Sequence[Output]) -> SplitWrite:
         messages = [_Message(self, output) for output in outputs]
         building = asyncio.Lock()
-        shared = _TopicWrite(self, self.topics.crawled, messages if self._firehose else (), building)
+        shared: WriteCall = _TopicWrite(self, self.topics.crawled, messages if self._firehose else (), building)
+        if self.history is not None and (examples := self.history.examples(outputs)):
+            shared = WriteTogether([shared, partial(self.history.publish_examples, examples)])
         by_app: dict[str, list[_Message]] = {}
         if self._per_app:
             for message in messages:

@@ -81,6 +81,12 @@ REQUESTS: Final = MetricInfo(
 )
 LAG: Final = MetricInfo("gossamer_intake_lag", "gauge", (), "Requests on the bus that the intake has not read")
 EVENTS: Final = MetricInfo("gossamer_events_total", "counter", ("kind",), "Published events: ends of crawls")
+HISTORY: Final = MetricInfo(
+    "gossamer_history_messages_total",
+    "counter",
+    ("kind",),
+    "Messages that the historian has recorded: ended (ends of runs), failed (examples of failed requests)",
+)
 RECLAIMED: Final = MetricInfo("gossamer_reclaimed_total", "counter", (), "Requests reclaimed from dead workers")
 TRIMMED: Final = MetricInfo(
     "gossamer_trimmed_total", "counter", ("topic",), "Messages deleted from a full stream before a consumer read them"
@@ -149,7 +155,7 @@ CRAWL_PIPELINE: Final = MetricInfo(
 
 ALL_METRICS: Final = (
     PAGES, FAILED, DROPPED, RETRIES, UNREAD, PROXY_FAILURES, FAULTY_RESPONSES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING,
-    PROCESSES, WORKERS, LEASED, QUEUED, REQUESTS, LAG, EVENTS, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP,
+    PROCESSES, WORKERS, LEASED, QUEUED, REQUESTS, LAG, EVENTS, HISTORY, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP,
     HTTP_SECONDS, HTTP_CLOSED, CRAWL_STAGE, CRAWL_HELD, CRAWL_ITEMS, CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG,
     CRAWL_LATENCY, CRAWL_PIPELINE,
 )  # fmt: skip
@@ -167,6 +173,7 @@ class Metrics:
         self._registry.register(_TallyCollector(self._tallies))
         self.requests = self._counter(REQUESTS)
         self.events = self._counter(EVENTS)
+        self.history_messages = self._counter(HISTORY)
         self.http = self._counter(HTTP)
         self.http_closed = self._counter(HTTP_CLOSED)
         self.http_seconds = Histogram(  # with the default buckets, 5 ms to 10 s

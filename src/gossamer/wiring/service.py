@@ -34,8 +34,9 @@ from gossamer.services.outbound import OutboundPublisher
 from gossamer.services.reporter import ServiceReporter
 from gossamer.services.role import Role, run_role
 from gossamer.settings import Settings
-from gossamer.settings.service import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES
+from gossamer.settings.service import HISTORY_OFF, SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES
 from gossamer.sinks.bus import BusSink
+from gossamer.sinks.history import HistoryTopic
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
@@ -49,6 +50,8 @@ from gossamer.worker.worker import Worker
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+
+    from gossamer.history.store import HistoryStore
 
 STREAMS = "streams"
 """Address of the bus on the frontier's own server."""
@@ -130,24 +133,27 @@ class ServiceContext:
     metrics: Metrics
     troubles: Troubles
     blobs: BlobStore
+    history: "HistoryStore | None"
+    """Memory of crawls. None: the service keeps no history, or this process does not need it."""
     id: str = field(default_factory=lambda: token_hex(6))
     """12 random hex digits that name this process, in its statistics and in the API's answer at `/`."""
 
 
 @asynccontextmanager
 async def open_service(
-    settings: Settings, address: str, *, say: Callable[[str], None] | None = None
+    settings: Settings, address: str, *, say: Callable[[str], None] | None = None, with_history: bool = False
 ) -> AsyncIterator[ServiceContext]:
     """Connect everything to the frontier at `address`, and close it with the context.
 
-    `say` shows a sentence to a person; None: troubles are only logged. Raises FrontierUnavailable,
-    FrontierIncompatible, BadInput, BusUnavailable.
+    `say` shows a sentence to a person; None: troubles are only logged. `with_history`: also open the history. Raises
+    FrontierUnavailable, FrontierIncompatible, BadInput, BusUnavailable.
     """
     shards = await Shards.connect(address)
     try:
         frontier = await open_frontier(settings, shards)
         topics = Topics(settings.topics.prefix)
         blobs = BlobStore(blob_place(settings))
+        history = open_history(settings) if with_history else None
         bus = make_bus(settings, shards)
         counters = Counters(shards, prefix=settings.prefix)
         troubles = Troubles(say)
@@ -166,13 +172,48 @@ async def open_service(
                 metrics=Metrics(),
                 troubles=troubles,
                 blobs=blobs,
+                history=history,
             )
         finally:
+            if history is not None:
+                await history.close()
             await outbound.close()
             blobs.close()
             await bus.close()
     finally:
         await shards.close()
+
+
+def history_address(settings: Settings) -> str:
+    """Return the address of the history's database; empty: there is none.
+
+    Without one named, it is a file beside a private frontier. The services of a shared frontier need a common one."""
+    if settings.history.database == HISTORY_OFF:
+        return ""
+    if not settings.history.database and not settings.frontier:
+        return f"sqlite:///{settings.data_dir.absolute() / 'history.db'}"
+    return settings.history.database
+
+
+def open_history(settings: Settings) -> "HistoryStore | None":
+    """Return the history of these settings, which is not connected yet. None: there is none. Raises BadInput for an
+    address that cannot be used, and where a package is missing."""
+    address = history_address(settings)
+    if not address:
+        return None
+    try:
+        import alembic  # noqa: F401 (the store loads it only when it makes the tables)
+
+        from gossamer.history.store import HistoryStore  # an extra, which no crawl without a service needs
+    except ModuleNotFoundError as error:
+        raise BadInput(f"a history needs {error.name}: {install_advice('service')}") from None
+    return HistoryStore(address)
+
+
+def make_history_topic(settings: Settings, bus: Bus) -> HistoryTopic:
+    """Return the topic of the historian, which may be in this process or in another one."""
+    is_used = settings.history.database not in ("", HISTORY_OFF) or not settings.frontier
+    return HistoryTopic(bus, Topics(settings.topics.prefix), is_used=is_used)
 
 
 def make_bus(settings: Settings, shards: Shards) -> Bus:
@@ -198,7 +239,7 @@ def make_bus_sink(settings: Settings, bus: Bus) -> BusSink:
     max_inline_body = topics.max_inline_body
     if max_inline_body is None and (settings.bus or STREAMS) == STREAMS:
         max_inline_body = STREAMS_BODY_BYTES
-    return BusSink(
+    sink = BusSink(
         bus,
         Topics(topics.prefix),
         BlobStore(blob_place(settings)),
@@ -208,6 +249,8 @@ def make_bus_sink(settings: Settings, bus: Bus) -> BusSink:
         base64_bodies=topics.base64,
         wire=topics.wire,
     )
+    sink.history = make_history_topic(settings, bus)
+    return sink
 
 
 def blob_place(settings: Settings) -> str:
@@ -310,7 +353,9 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
             group=settings.topics.group, batch_size=service.batch,
         ),
         Expirer(frontier, troubles),
-        Finisher(frontier, outbound, counters, metrics, troubles, now=time.time),
+        Finisher(
+            frontier, outbound, counters, metrics, troubles, history=make_history_topic(settings, bus), now=time.time
+        ),
         Reaper(
             frontier, context.blobs, troubles,
             dead_after_seconds=settings.worker.heartbeat, blob_retention_seconds=settings.topics.retention,
@@ -324,6 +369,21 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
             dump_seconds=service.stats_interval if settings.log_format == "json" else 0.0,
         ),
     ]  # fmt: skip
+    if context.history is not None:
+        from gossamer.services.historian import Historian  # needs an extra
+
+        days = settings.history.days
+        roles.append(
+            Historian(
+                frontier,
+                bus,
+                context.topics,
+                context.history,
+                metrics,
+                owner=context.id,
+                retention_seconds=days * 86400.0,
+            )
+        )
     if service.policy_file:
         roles.append(PolicyFile(frontier, Path(service.policy_file), troubles))
     return roles
@@ -365,6 +425,7 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
             feed_wait_seconds=service.feed_wait,
             answer_retention_seconds=service.answer_retention,
             per_app=settings.topics.per_app,
+            history=context.history,
         )
     )
 

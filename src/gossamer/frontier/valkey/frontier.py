@@ -289,8 +289,11 @@ class ValkeyFrontier:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
-        [info] = await queries.crawl_infos(self._commands, [crawl])
+        [info] = await self.crawl_infos([crawl])
         return info
+
+    async def crawl_infos(self, crawls: Sequence[CrawlId]) -> list[CrawlInfo | None]:
+        return await queries.crawl_infos(self._commands, crawls)
 
     async def list_crawls(
         self, *, appid: str | None = None, state: CrawlState | None = None, cursor: str = "", limit: int = 100

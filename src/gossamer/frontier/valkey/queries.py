@@ -132,6 +132,7 @@ def _info_from_home(home: CrawlHome, crawl: CrawlId) -> CrawlInfo:
         ended=None if ended is None else float(ended) / 1000,
         domains=0,
         seen=0,
+        options=home.crawl,
         expires=home.expires,
     )
 

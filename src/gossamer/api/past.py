@@ -1,0 +1,195 @@
+"""Endpoints for what the history remembers of a crawl: failures by reason with examples, rates over time, ends of runs.
+
+Clients read the fields, so none may be renamed or removed; fields may be added.
+"""
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
+from gossamer.api.crawls import NO_HISTORY, unknown_crawl
+from gossamer.api.openapi import ResponseModel, refusals
+from gossamer.api.problems import not_found
+from gossamer.model.crawl import CrawlId
+
+if TYPE_CHECKING:
+    from gossamer.history.store import HistoryStore
+
+router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
+
+
+class FailedRequest(ResponseModel):
+    """A failed request."""
+
+    url: str
+    spiderid: str
+    request_id: str
+    status: int
+    """Status of the response; 0: none came"""
+    error: str
+    """Error behind the reason"""
+    at: float
+    """Epoch seconds"""
+
+
+class FailureReason(ResponseModel):
+    """Requests that failed for one reason."""
+
+    reason: str = Field(examples=["http_503"])
+    count: int
+    examples: list[FailedRequest]
+    """Some of them, the latest first"""
+
+
+class FailureReasons(ResponseModel):
+    """Failures of a crawl's latest run by reason, the commonest first."""
+
+    items: list[FailureReason]
+    remembered: bool
+    """False: the service keeps no history, so there are no examples"""
+
+
+class RatePointModel(ResponseModel):
+    """Speed and queue of a crawl at a time."""
+
+    at: float
+    """Epoch seconds"""
+    pages_per_second: float
+    """Since the point before"""
+    failures_per_second: float
+    fetched: int
+    failed: int
+    waiting: int
+    leased: int
+
+
+class Rates(ResponseModel):
+    """Speed of a crawl's latest run, the earliest point first: one each minute in which it changed, one each hour after
+    two days. A run of more than 2,000 minutes has points that are further apart."""
+
+    started: float
+    """Epoch seconds"""
+    items: list[RatePointModel]
+
+
+class RunEnd(ResponseModel):
+    """End of a run, or of one spider's part of it."""
+
+    event_id: str
+    """That of the event on the bus"""
+    run: int
+    spiderid: str | None
+    """The spider whose part ended; null: the whole crawl"""
+    state: str
+    """`finished`, `stopped` or `expired`"""
+    at: float
+    """Epoch seconds"""
+    purged: int
+    """Waiting requests that were dropped"""
+
+
+class RunEnds(ResponseModel):
+    """Ends of a crawl's runs, the latest first, 100 at most."""
+
+    items: list[RunEnd]
+
+
+@router.get(
+    "/reasons",
+    operation_id="crawl_failure_reasons",
+    summary="Return failures by reason, with examples",
+    response_model=FailureReasons,
+    responses=refusals(404, 503),
+)
+async def failure_reasons(context: Context, crawl: PathCrawl) -> FailureReasons:
+    """The counts are exact. The examples are up to ten of each reason, as long as the history remembers the crawl."""
+    info = await context.frontier.crawl_info(crawl)
+    row = None if context.history is None else await context.history.crawl(crawl)
+    if info is not None:
+        counts, started = info.total().failed, info.started
+    elif row is not None:
+        counts, started = row.total["failed"], row.started
+    else:
+        raise unknown_crawl(crawl)
+    examples = {} if context.history is None else await context.history.failures(crawl, since=started)
+    return FailureReasons(
+        items=[
+            FailureReason(
+                reason=reason,
+                count=count,
+                examples=[
+                    FailedRequest(
+                        url=row.url,
+                        spiderid=row.spider,
+                        request_id=row.request_id,
+                        status=row.status,
+                        error=row.error,
+                        at=row.at,
+                    )
+                    for row in examples.get(reason, [])
+                ],
+            )
+            for reason, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        ],
+        remembered=context.history is not None,
+    )
+
+
+@router.get(
+    "/rates",
+    operation_id="crawl_rates",
+    summary="Return the speed of a crawl over time",
+    response_model=Rates,
+    responses=refusals(404, 503),
+)
+async def crawl_rates(context: Context, crawl: PathCrawl) -> Rates:
+    """Needs a history (the setting history.database); otherwise the answer is 404."""
+    history = _history(context)
+    started = await _started(context, history, crawl)
+    points = await history.rates(crawl, started=started)
+    return Rates(started=started, items=[RatePointModel(**point._asdict()) for point in points])
+
+
+@router.get(
+    "/ends",
+    operation_id="crawl_ends",
+    summary="Return how the runs of a crawl ended",
+    response_model=RunEnds,
+    responses=refusals(404, 503),
+)
+async def crawl_ends(context: Context, crawl: PathCrawl) -> RunEnds:
+    """Needs a history (the setting history.database); otherwise the answer is 404. Runs of crawls with workers of their
+    own (`gossamer crawl`, Scrapy projects) have no events; the state of the crawl says how they ended."""
+    history = _history(context)
+    await _started(context, history, crawl)
+    return RunEnds(
+        items=[
+            RunEnd(
+                event_id=end.event_id,
+                run=end.run,
+                spiderid=end.spider or None,
+                state=end.kind,
+                at=end.at,
+                purged=end.purged,
+            )
+            for end in await history.ends(crawl)
+        ]
+    )
+
+
+def _history(context: ApiContext) -> "HistoryStore":
+    """Return the history. Raises Problem where there is none."""
+    if context.history is None:
+        raise not_found(f"this service keeps no history: {NO_HISTORY}")
+    return context.history
+
+
+async def _started(context: ApiContext, history: "HistoryStore", crawl: CrawlId) -> float:
+    """Return when the latest run of a crawl started. Raises Problem for an unknown crawl."""
+    if (row := await history.crawl(crawl)) is not None:
+        return row.started
+    if (info := await context.frontier.crawl_info(crawl)) is not None:  # it began a moment ago
+        return info.started
+    raise unknown_crawl(crawl)

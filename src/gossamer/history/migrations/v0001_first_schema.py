@@ -1,0 +1,101 @@
+"""First schema of the history. A migration that was released must not change: databases that ran it would differ from
+new ones."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def upgrade() -> None:
+    """Create the tables."""
+    op.create_table(
+        "history_crawl",
+        sa.Column("id", _ID, nullable=False),
+        sa.Column("token", sa.String(16), nullable=False),
+        sa.Column("appid", sa.Text(), nullable=False),
+        sa.Column("crawlid", sa.Text(), nullable=False),
+        sa.Column("run", sa.BigInteger(), nullable=False),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("started", sa.Double(), nullable=False),
+        sa.Column("ended", sa.Double(), nullable=True),
+        sa.Column("domains", sa.BigInteger(), nullable=False),
+        sa.Column("seen", sa.BigInteger(), nullable=False),
+        sa.Column("done", sa.BigInteger(), nullable=False),
+        sa.Column("total", sa.JSON(), nullable=False),
+        sa.Column("spiders", sa.JSON(), nullable=False),
+        sa.Column("by_priority", sa.JSON(), nullable=False),
+        sa.Column("options", sa.JSON(), nullable=False),
+        sa.Column("search", sa.Text(), nullable=False),
+        sa.Column("sampled_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_history_crawl"),
+        sa.UniqueConstraint("token", name="uq_history_crawl_token"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_history_crawl_started_id", "history_crawl", ["started", "id"])
+    op.create_index("ix_history_crawl_state_started_id", "history_crawl", ["state", "started", "id"])
+    op.create_index("ix_history_crawl_appid_started_id", "history_crawl", ["appid", "started", "id"])
+    op.create_index("ix_history_crawl_ended", "history_crawl", ["ended"])
+    _create_facts()
+
+
+def _create_facts() -> None:
+    op.create_table(
+        "history_end",
+        sa.Column("event_id", sa.String(32), nullable=False),
+        sa.Column("token", sa.String(16), nullable=False),
+        sa.Column("run", sa.BigInteger(), nullable=False),
+        sa.Column("spider", sa.Text(), nullable=False),
+        sa.Column("kind", sa.String(16), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("purged", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("event_id", name="pk_history_end"),
+    )
+    op.create_index("ix_history_end_token_at", "history_end", ["token", "at"])
+    op.create_index("ix_history_end_at", "history_end", ["at"])
+    op.create_table(
+        "history_failure",
+        sa.Column("token", sa.String(16), nullable=False),
+        sa.Column("request_id", sa.String(64), nullable=False),
+        sa.Column("spider", sa.Text(), nullable=False),
+        sa.Column("reason", sa.String(100), nullable=False),
+        sa.Column("url", sa.Text(), nullable=False),
+        sa.Column("status", sa.Integer(), nullable=False),
+        sa.Column("error", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("token", "request_id", name="pk_history_failure"),
+    )
+    op.create_index("ix_history_failure_token_reason_at", "history_failure", ["token", "reason", "at"])
+    op.create_index("ix_history_failure_at", "history_failure", ["at"])
+    op.create_table(
+        "history_rate",
+        sa.Column("token", sa.String(16), nullable=False),
+        sa.Column("minute", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("started", sa.Double(), nullable=False),
+        *(
+            sa.Column(name, sa.BigInteger(), nullable=False)
+            for name in ("fetched", "failed", "dropped", "waiting", "leased")
+        ),
+        sa.PrimaryKeyConstraint("token", "minute", name="pk_history_rate"),
+    )
+    op.create_index("ix_history_rate_minute_token", "history_rate", ["minute", "token"])
+    op.create_table(
+        "history_domain",
+        sa.Column("token", sa.String(16), nullable=False),
+        sa.Column("domain", sa.String(255), nullable=False),
+        sa.PrimaryKeyConstraint("token", "domain", name="pk_history_domain"),
+    )
+    op.create_index("ix_history_domain_domain", "history_domain", ["domain"])
+    op.create_table(
+        "history_turn",
+        sa.Column("name", sa.String(32), nullable=False),
+        sa.Column("owner", sa.String(64), nullable=False),
+        sa.Column("until", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_history_turn"),
+    )

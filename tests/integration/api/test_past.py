@@ -1,0 +1,193 @@
+"""The history through the API and the dashboard: crawls of the past, newest first, with failures, rates and ends."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.history.store import HistoryStore
+from gossamer.model.crawl import CrawlId
+from gossamer.model.json_codec import encode_value
+from gossamer.model.messages.history import CrawlEnded, RequestFailed
+from gossamer.services.historian import Historian
+from gossamer.telemetry.metrics import Metrics
+from tests.servers.valkey import Server
+
+from .conftest import Service, Start, running
+from .test_dashboard import HOSTILE, chromium, submit, text
+
+
+@pytest.fixture
+async def history(tmp_path: Path) -> AsyncIterator[HistoryStore]:
+    store = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def remembering(service: Service, history: HistoryStore) -> AsyncIterator[None]:
+    """A historian of the service."""
+    context = service.context
+    role = Historian(
+        context.frontier, context.bus, context.topics, history, Metrics(), owner=context.id, retention_seconds=1e6
+    )
+
+    async def run() -> None:
+        while True:
+            await role.run_once()
+
+    task = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await role.close()
+
+
+@pytest.fixture
+async def past(start: Start, history: HistoryStore) -> AsyncIterator[Service]:
+    """An API with a history, and a historian beside it."""
+    async with start(history=history) as service, remembering(service, history):
+        yield service
+
+
+async def until(condition: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(60):
+        while not await condition():  # noqa: ASYNC110 - the historian goes on by itself
+            await asyncio.sleep(0.05)
+
+
+async def listed(service: Service, **query: Any) -> list[str]:
+    answer = await service.http.get("/v1/crawls", params=query)
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert body["remembered"] is True
+    return [item["crawlid"] for item in body["items"]]
+
+
+async def until_listed(service: Service, name: str, **query: Any) -> None:
+    async def is_listed() -> bool:
+        return name in await listed(service, **query)
+
+    await until(is_listed)
+
+
+async def fail(service: Service, crawlid: str, number: int, *, appid: str = "shop", **fields: Any) -> None:
+    given = {"reason": "http_503", "status": 503, "error": "", "url": f"http://a.test/{number}", **fields}
+    message = RequestFailed(
+        appid=appid, crawlid=crawlid, spider="link", request_id=f"r{number}", at=time.time(), **given
+    )
+    await service.context.bus.publish(service.context.topics.history, [encode_value(message)])
+
+
+async def test_the_newest_crawl_is_first_on_pages_that_no_other_crawl_moves(past: Service) -> None:
+    names = [f"c{number}" for number in range(5)]
+    for name in names:
+        await submit(past, name)
+        await until_listed(past, name)
+    first = (await past.http.get("/v1/crawls", params={"limit": 2})).json()
+    await submit(past, "new")
+    await until_listed(past, "new")
+    rest = (await past.http.get("/v1/crawls", params={"limit": 9, "cursor": first["cursor"]})).json()
+    assert [item["crawlid"] for item in (*first["items"], *rest["items"])] == names[::-1]
+    assert rest["cursor"] == ""
+    assert (await past.http.get("/v1/crawls", params={"cursor": "0:1"})).status_code == 400
+
+
+async def test_filters_find_crawls_by_state_name_and_domain(past: Service) -> None:
+    await submit(past, "Spring", url="http://one.test/")
+    await submit(past, "autumn", url="http://two.test/")
+    await until_listed(past, "Spring")
+    await until_listed(past, "autumn")
+    assert await listed(past, text="spr") == ["Spring"]
+    assert await listed(past, domain="two.test") == ["autumn"]
+    assert await listed(past, state="running", domain="three.test") == []
+    await past.http.delete("/v1/crawls/shop/Spring")
+    assert await listed(past, state="running") == ["autumn"]  # at once: the frontier is asked for what runs
+    await until_listed(past, "Spring", state="stopped")
+
+
+async def test_a_crawl_is_as_it_was_after_the_frontier_forgot_it(
+    start: Start, one_server: Server, prefix: str, history: HistoryStore
+) -> None:
+    async with start(history=history) as service, remembering(service, history):
+        await submit(service, "gone", max_pages="7")
+        await until_listed(service, "gone")
+        before = (await service.http.get("/v1/crawls/shop/gone")).json()
+    # A service whose frontier has lost its data.
+    async with running(one_server.address, prefix=f"{prefix}-new", history=history) as past, remembering(past, history):
+        await until_listed(past, "gone", state="lost")
+        after = (await past.http.get("/v1/crawls/shop/gone?domains=")).json()
+        now = {"state": "lost", "ended": after["ended"], "queued_by_domain": {"items": [], "cursor": ""}}
+        assert after == before | now
+        assert after["max_pages"] == 7
+        pages = await past.http.get("/v1/crawls/shop/gone/pages")
+        assert (pages.status_code, pages.json()["items"]) == (200, [])
+        assert (await past.http.get("/v1/crawls/shop/never")).status_code == 404
+        for name in ("reasons", "rates", "ends"):
+            assert (await past.http.get(f"/v1/crawls/shop/gone/{name}")).status_code == 200
+            assert (await past.http.get(f"/v1/crawls/shop/never/{name}")).status_code == 404
+
+
+async def test_ends_and_rates(past: Service, history: HistoryStore) -> None:
+    await submit(past, "one")
+    await until_listed(past, "one")
+    end = CrawlEnded(event_id="e" * 32, kind="stopped", appid="shop", crawlid="one", run=1, at=time.time(), purged=1)
+    await past.context.bus.publish(past.context.topics.history, [encode_value(end)] * 3)
+
+    async def ends() -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = (await past.http.get("/v1/crawls/shop/one/ends")).json()["items"]
+        return items
+
+    await until(ends)
+    assert await ends() == [
+        {"event_id": "e" * 32, "run": 1, "spiderid": None, "state": "stopped", "at": end.at, "purged": 1}
+    ]
+    rates = (await past.http.get("/v1/crawls/shop/one/rates")).json()
+    assert rates["items"][0]["waiting"] == 1
+
+
+async def test_without_a_history_the_api_says_so(service: Service) -> None:
+    await submit(service, "one")
+    answer = (await service.http.get("/v1/crawls")).json()
+    assert ([item["crawlid"] for item in answer["items"]], answer["remembered"]) == (["one"], False)
+    assert (await service.http.get("/v1/crawls?state=lost")).json()["items"] == []
+    refused = await service.http.get("/v1/crawls?text=one")
+    assert (refused.status_code, "history.database" in refused.text) == (400, True)
+    assert (await service.http.get("/v1/crawls/shop/one/reasons")).json() == {"items": [], "remembered": False}
+    for name in ("rates", "ends"):
+        answer = await service.http.get(f"/v1/crawls/shop/one/{name}")
+        assert (answer.status_code, "history.database" in answer.text) == (404, True)
+    assert "<code>history.database</code>" in await text(service, "/crawls")
+
+
+async def test_a_database_that_is_away_is_said(start: Start) -> None:
+    store = HistoryStore("postgresql+psycopg://a@127.0.0.1:1/none")
+    async with start(history=store) as service:
+        answer = await service.http.get("/v1/crawls")
+        assert (answer.status_code, answer.json()["title"]) == (503, "History unavailable")
+        assert answer.headers["retry-after"]
+    await store.close()
+
+
+async def test_the_dashboard_shows_what_was(past: Service, history: HistoryStore, tmp_path: Path) -> None:
+    await submit(past, HOSTILE)
+    await until_listed(past, HOSTILE)
+    for number in range(3):
+        await fail(past, HOSTILE, number, url=f"http://a.test/{HOSTILE}", error=HOSTILE)
+    await until(lambda: history.failures(CrawlId("shop", HOSTILE), since=0))
+    page = await text(past, "/crawl", appid="shop", crawlid=HOSTILE)
+    assert HOSTILE not in page
+    listed_page = await text(past, "/crawls", text="<img", domain="a.test")
+    assert HOSTILE in unescape(listed_page)
+    assert 'value="&lt;img"' in listed_page
+    address = f"{str(past.http.base_url).rstrip('/')}/ui/crawl?appid=shop&crawlid=%3Cimg/src%3Dx/onerror%3Dalert(1)%3E"
+    dom, console = await asyncio.to_thread(chromium, address, tmp_path / "browser")
+    assert console == ""
+    assert dom.count('class="uplot') == 2
