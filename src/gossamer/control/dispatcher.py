@@ -333,8 +333,7 @@ class DomainHandler:
         """Change the domain's policy, or its place on the blacklist, as the request asks. Raises BadInput."""
         match request.action:
             case "domain-update":
-                policy = DomainPolicy(hits=request.hits, window_seconds=float(request.window), scale=request.scale)
-                await domains.change_policy(self._frontier, self._target(request.domain), policy)
+                await domains.change_policy(self._frontier, self._target(request.domain), _changes(request))
             case "domain-remove":
                 await domains.remove_rate_limit(self._frontier, self._target(request.domain))
             case "blacklist-update" | "blacklist-remove":
@@ -348,3 +347,14 @@ class DomainHandler:
         if not self._allow_default_policy:
             raise BadInput("* is the default policy of all domains; the operator does not allow requests to change it")
         return None
+
+
+def _changes(request: DomainRequest) -> DomainPolicy:
+    """Return the fields that a `domain-update` sets. Both `hits` and `window` are a whole limit, as in Scrapy Cluster:
+    without a scale, it is 1."""
+    scale = request.scale
+    if scale is None and request.hits and request.window:
+        scale = 1.0
+    return DomainPolicy(
+        hits=request.hits or None, window_seconds=float(request.window) if request.window else None, scale=scale
+    )

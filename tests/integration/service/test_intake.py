@@ -264,6 +264,27 @@ async def test_a_domain_request_changes_only_the_fields_that_it_can_name(stage: 
     assert not [answer for answer in await stage.said() if "error" in answer]
 
 
+@pytest.mark.parametrize(
+    ("update", "expected"),
+    [
+        ({"hits": 3}, {"hits": 3, "window_seconds": 9.0, "scale": 0.5}),
+        ({"window": 60}, {"hits": 7, "window_seconds": 60.0, "scale": 0.5}),
+        ({"scale": 0}, {"hits": 7, "window_seconds": 9.0, "scale": 0.0}),
+        ({"hits": 3, "scale": 1}, {"hits": 3, "window_seconds": 9.0, "scale": 1.0}),
+        ({"hits": 3, "window": 60}, {"hits": 3, "window_seconds": 60.0, "scale": 1.0}),
+        ({"hits": 3, "window": 60, "scale": 0.2}, {"hits": 3, "window_seconds": 60.0, "scale": 0.2}),
+    ],
+)
+async def test_a_domain_update_of_some_fields_keeps_the_others(
+    stage: Stage, update: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """As REST does. With hits and window it sets a whole limit, as in Scrapy Cluster: the scale is 1 unless given."""
+    await stage.frontier.set_domain_policy("a.test", DomainPolicy(hits=7, window_seconds=9.0, scale=0.5))
+    await stage.take({"uuid": "d", "appid": "app", "domain": "a.test", "action": "domain-update", **update})
+    assert not [answer for answer in await stage.said() if "error" in answer]
+    assert await stage.frontier.domain_policy("a.test") == DomainPolicy(**expected)
+
+
 async def test_requests_that_another_service_has_taken_are_no_duplicates_of_themselves(
     stage: Stage, blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

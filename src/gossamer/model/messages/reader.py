@@ -247,12 +247,14 @@ def _convert(given: dict[str, Any], into: type[_T]) -> _T:
 
 
 def _domain_request(given: dict[str, Any]) -> DomainRequest:
-    """Return the request. Raises RequestRejected if it sets a policy without limits."""
+    """Return the request. Raises RequestRejected for an update of nothing, or to no hits."""
     request = _convert(given, DomainRequest)
     if request.action == "domain-update":
         for name in ("hits", "window"):
-            if not getattr(request, name):
-                raise RequestRejected("must be at least 1 for a domain-update", field=name)
+            if given.get(name) == 0:
+                raise RequestRejected("must be at least 1 for a domain-update; scale 0 pauses a domain", field=name)
+        if not given.keys() & {"hits", "window", "scale"}:
+            raise RequestRejected("missing: a domain-update needs hits, window or scale", field="hits")
     return request
 
 

@@ -182,8 +182,8 @@ class DomainRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Requests in a window; 0: not given."""
     window: int = 0
     """Seconds; 0: not given."""
-    scale: float = 1.0
-    """Factor for `hits`; 0 pauses the domain."""
+    scale: float | None = None
+    """Factor for `hits`; 0 pauses the domain. None: not given."""
 
 
 def parse_rate(text: str) -> Rate:

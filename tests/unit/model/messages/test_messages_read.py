@@ -175,9 +175,13 @@ def test_a_faulty_crawl_request_is_refused_with_field_and_reason(
             "must be one of domain-update",
         ),
         ({"uuid": "1", "appid": "abc", "action": "blacklist-update"}, "domain", "what looks like a domain request"),
-        ({"uuid": "1", "appid": "abc", "domain": "a.com", "action": "domain-update"}, "hits", "at least 1"),
         (
-            {"uuid": "1", "appid": "abc", "domain": "a.com", "action": "domain-update", "hits": 1},
+            {"uuid": "1", "appid": "abc", "domain": "a.com", "action": "domain-update"},
+            "hits",
+            "missing: a domain-update needs hits, window or scale",
+        ),
+        (
+            {"uuid": "1", "appid": "abc", "domain": "a.com", "action": "domain-update", "hits": 1, "window": 0},
             "window",
             "at least 1",
         ),
