@@ -51,6 +51,8 @@ class RequestCounts(ResponseModel):
     """Counts by reason"""
     links_dropped: dict[str, int]
     """Links that did not become requests, by reason"""
+    retried: dict[str, int]
+    """Attempts after which the request waited for another one, by reason"""
 
 
 class CrawlSummary(ResponseModel):
@@ -69,6 +71,9 @@ class CrawlSummary(ResponseModel):
     """Epoch seconds; null while the crawl is running"""
     domains: int
     """Domains with waiting requests, queued or to be queued later"""
+    repairs: int
+    """Repairs of wrong counts, because the frontier's server had lost a part of its writes; not 0: pages may be
+    missing"""
     total: RequestCounts
 
 
@@ -349,6 +354,7 @@ def _summary(info: CrawlInfo) -> dict[str, Any]:
         "started": info.started,
         "ended": info.ended,
         "domains": info.domains,
+        "repairs": info.repairs,
         "total": _counts(info.total()),
     }
 
@@ -369,6 +375,7 @@ def _counts(counts: SpiderCounts) -> RequestCounts:
         failed=counts.failed,
         dropped=counts.dropped,
         links_dropped=counts.links_dropped,
+        retried=counts.retried,
     )
 
 

@@ -124,6 +124,7 @@ _COUNTS = {
     "failed": {"dns": 1},
     "dropped": {"robots": 2},
     "links_dropped": {"offsite": 90},
+    "retried": {"http_503": 2},
 }
 _SUMMARY = {
     "appid": "shop",
@@ -133,6 +134,7 @@ _SUMMARY = {
     "started": 1767225600.0,
     "ended": None,
     "domains": 1,
+    "repairs": 0,
     "total": _COUNTS,
 }
 _POLICY = {"hits": 10, "window": 60.0}

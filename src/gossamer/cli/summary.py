@@ -25,7 +25,7 @@ from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import DropReason
 from gossamer.net.credentials import hide_secrets, hide_secrets_in
-from gossamer.policy.words import bytes_text, counted, duration_text, explain, short_time
+from gossamer.policy.words import bytes_text, counted, duration_text, explain, reason_counts, short_time
 from gossamer.telemetry.filters import filter_sentences
 from gossamer.telemetry.patterns import growth_sentence, leading_patterns
 from gossamer.telemetry.tally import HostCount, Tally, rule_sentences
@@ -231,12 +231,6 @@ def waiting_text(tally: Tally) -> str:
     again = duration_text(max(0.0, wait.until - time.time()))
     more = f", and of {len(others)} more" if others else ""
     return f"robots.txt of {origin} ({wait.reason}; asked again in {again}){more}"
-
-
-def reason_counts(counts: dict[str, int]) -> str:
-    """Return `http_404 12, dns 3`, the most frequent first, without reasons whose count is 0. Empty: no counts."""
-    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{reason} {count:,}" for reason, count in ordered if count)
 
 
 _LOST_DATA_EXIT_CODE = 3

@@ -241,7 +241,9 @@ async def _crawl_backlog(frontier: Frontier, crawl: CrawlId, *, spider: str) -> 
     info = await frontier.crawl_info(crawl)
     if info is None:
         return None
-    backlog = CrawlBacklog(crawl, total=_waiting(info, spider), expires=int(info.expires_at(spider)))
+    backlog = CrawlBacklog(
+        crawl, total=_waiting(info, spider), expires=int(info.expires_at(spider)), repairs=info.repairs
+    )
     cursor = ""
     while True:
         page, cursor = await frontier.crawl_domains(crawl, cursor=cursor, limit=_PAGE_SIZE)

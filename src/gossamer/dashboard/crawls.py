@@ -58,6 +58,7 @@ async def show(page: DashboardPage) -> Response:
         remembered=reasons["remembered"],
         **past,
         dropped=_by_count(total["dropped"]),
+        retried=_by_count(total["retried"]),
         waiting=(crawl.get("queued_by_domain") or {}).get("items", []),
     )
 

@@ -30,9 +30,11 @@ class SpiderCounts(msgspec.Struct):
     """Requests that a worker holds."""
     fetched: int = 0
     failed: dict[str, int] = {}
-    """By reason, as are the next two."""
+    """By reason, as are the next three."""
     dropped: dict[str, int] = {}
     links_dropped: dict[str, int] = {}
+    retried: dict[str, int] = {}
+    """Attempts after which the request waited for another one, not part of the sum either."""
 
     @property
     def waiting(self) -> int:
@@ -115,6 +117,7 @@ def _sum(parts: Iterable[SpiderCounts]) -> SpiderCounts:
             (whole.failed, part.failed),
             (whole.dropped, part.dropped),
             (whole.links_dropped, part.links_dropped),
+            (whole.retried, part.retried),
         ):
             for reason, count in theirs.items():
                 mine[reason] = mine.get(reason, 0) + count

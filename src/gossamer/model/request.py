@@ -163,7 +163,8 @@ class Settlement(msgspec.Struct):
     lease: Lease
     outcome: Outcome
     reason: str = ""
-    """For `failed` and `dropped`: a short word, counted per crawl. Clients read it, so the word of a cause is fixed."""
+    """For `failed`, `dropped`, `retry` and `postponed`: a short word, counted per crawl. Clients read it, so the word
+    of a cause is fixed."""
     delay_seconds: float = 0.0
     """For `retry` and `postponed`: least number of seconds before the next lease."""
     payload: bytes | None = None

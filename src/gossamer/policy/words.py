@@ -8,7 +8,8 @@ message in errors.py, because `fetch_error` removes it from the text of the erro
 DropReason and every reason that the fetcher (worker/fetcher.py) or a spider gives has a row (a test compares).
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from gossamer.option_names import named, reader
 from gossamer.policy.urls import host, registered_domain
@@ -254,6 +255,23 @@ def status_phrase(status: int) -> str:
 def counted(count: int, word: str) -> str:
     """Return `1 page`, `2,000 pages`."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def reason_counts(counts: Mapping[str, int]) -> str:
+    """Return `http_404 12, dns 3`, the most frequent first, without reasons whose count is 0. Empty: no counts."""
+    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{reason} {count:,}" for reason, count in ordered if count)
+
+
+REPAIRED: Final = "The frontier's server lost a part of its writes meanwhile: some pages may be missing."
+"""Sentence about a crawl with wrong counts that were repaired."""
+
+
+def retries_text(later: int, retried: Mapping[str, int]) -> str:
+    """Return `, 3 of them for a retry (connect 4 so far)` for requests that wait, with the attempts by reason. Empty:
+    none waits for a retry."""
+    reasons = f" ({reason_counts(retried)} so far)" if retried else ""
+    return f", {later:,} of them for a retry{reasons}" if later else ""
 
 
 def bytes_text(count: float, *, is_label: bool = False) -> str:

@@ -384,7 +384,7 @@ class Fetcher:
     def _refuse_by_robots(self, attempt: Attempt, verdict: RobotsRefused | RobotsPostponed) -> FinishedLease:
         """Return the result of a request that robots.txt forbids, or whose robots.txt is not known yet."""
         if isinstance(verdict, RobotsPostponed):
-            return self._requeue(attempt, Outcome.POSTPONED, verdict.seconds)
+            return self._requeue(attempt, Outcome.POSTPONED, verdict.seconds, "robots_unreachable")
         if verdict.unreachable:
             finished = self._fail(attempt, "robots_unreachable", verdict.rule)
         else:
@@ -459,7 +459,7 @@ class Fetcher:
             first_seconds=retry.delay_seconds,
         )
         self._tell_if_seed(attempt, reason, detail, retrying_seconds=retrying_seconds)
-        return self._requeue(attempt, Outcome.RETRY, retry.delay_seconds)
+        return self._requeue(attempt, Outcome.RETRY, retry.delay_seconds, reason)
 
     def _tell_if_seed(
         self, attempt: Attempt, reason: str, detail: str, *, advice: str = "", retrying_seconds: float = 0.0
@@ -472,12 +472,13 @@ class Fetcher:
         text = fetch_error(attempt.lease.url, reason, detail, advice=advice, retrying_seconds=retrying_seconds)
         seeds.report(reason, text)
 
-    def _requeue(self, attempt: Attempt, outcome: Outcome, seconds: float = 0.0) -> FinishedLease:
-        """Return the request to the frontier with its redirects so far, which are not followed again."""
+    def _requeue(self, attempt: Attempt, outcome: Outcome, seconds: float = 0.0, reason: str = "") -> FinishedLease:
+        """Return the request to the frontier with its redirects so far, which are not followed again. `reason`: as in
+        Settlement."""
         payload = attempt.packed() if attempt.chain else None
         if why := payload_size_error(payload):
             return self._fail(attempt, "bad_redirect", f"with what its redirects added, {why}")
-        settlement = Settlement(attempt.lease, outcome, delay_seconds=seconds, payload=payload)
+        settlement = Settlement(attempt.lease, outcome, reason, delay_seconds=seconds, payload=payload)
         return FinishedLease(settlement, size=PAGE_OVERHEAD_BYTES)
 
     def _fail(self, attempt: Attempt, reason: str, detail: str, fetched: FetchResponse | None = None) -> FinishedLease:

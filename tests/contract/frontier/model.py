@@ -99,6 +99,7 @@ class ModelRun:
     """Groups, next out first. Within a group the order is not promised."""
     stopped_spiders: dict[str, str] = field(default_factory=dict)
     links_dropped: dict[str, Counter[str]] = field(default_factory=dict)
+    retried: dict[str, Counter[str]] = field(default_factory=dict)
     fetched_of: Counter[str] = field(default_factory=Counter)
     """By domain; counted as they end, for it is asked of every entry."""
     late: Counter[str] = field(default_factory=Counter)
@@ -456,6 +457,8 @@ class Model:
                 entry.priority -= RETRY_PENALTY
                 entry.attempt += 1
             if entry.status is RequestStatus.LATER:
+                if settlement.reason:
+                    run.retried.setdefault(entry.spider, Counter())[settlement.reason] += 1
                 entry.due = now + settlement.delay_seconds
                 entry.loose = True
             else:
@@ -567,6 +570,7 @@ class Model:
         sure = sum(1 for e in later if e.due > now and e not in doomed)
         assert sure <= told.later <= len(later), f"{where}: {sure} to {len(later)} are to be retried later"
         self._check_links(run, spider, told, where)
+        assert told.retried == run.retried.get(spider, {}), f"{where}: retried"
         if told.queued + told.later == low:  # all of the doomed were noticed: from now on there is no doubt
             for entry in doomed:
                 reasons = run.doomed(entry, now)

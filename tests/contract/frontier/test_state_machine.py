@@ -79,8 +79,8 @@ ENDINGS = st.sampled_from(
         (Outcome.FETCHED, ""),
         (Outcome.FAILED, "dns"),
         (Outcome.DROPPED, "robots"),
-        (Outcome.RETRY, ""),
-        (Outcome.POSTPONED, ""),
+        (Outcome.RETRY, "http_503"),
+        (Outcome.POSTPONED, "robots_unreachable"),
         (Outcome.RETURNED, ""),
         (Outcome.FORWARDED, ""),
     ]

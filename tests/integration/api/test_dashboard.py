@@ -13,6 +13,7 @@ import pytest
 
 from gossamer.dashboard.app import _VIEWS
 from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
+from gossamer.model.crawl import CrawlId
 
 from .conftest import Service, Start
 
@@ -55,6 +56,23 @@ async def test_a_crawl_is_submitted_shown_listed_and_stopped(service: Service) -
     page = await text(service, "/crawl", appid="shop", crawlid="spring")
     assert "Stop the crawl" not in page
     assert 'class="state stopped"' in page
+
+
+async def test_a_crawl_whose_counts_were_repaired_says_so_everywhere(service: Service) -> None:
+    """Pages of it may be missing: on its page, by REST and in the answer on the bus."""
+    await submit(service, "spring")
+    crawl = CrawlId("shop", "spring")
+    assert await service.frontier.maintain() == 0
+    info = {"uuid": "i", "appid": "shop", "crawlid": "spring", "spiderid": "link", "action": "info"}
+    assert "lost a part of its writes" not in await text(service, "/crawl", appid="shop", crawlid="spring")
+    assert "repairs" not in (await service.feed(info))["data"]
+    counters = service.context.prefix + f":{{0}}:c:{crawl.token}"
+    await service.context.shards.command(counters, "HINCRBY", counters, "q:link", 5)
+    assert await service.frontier.repair(crawl)
+    assert "lost a part of its writes" in await text(service, "/crawl", appid="shop", crawlid="spring")
+    assert (await service.http.get("/v1/crawls/shop/spring")).json()["repairs"] == 1
+    assert (await service.http.get("/v1/crawls")).json()["items"][0]["repairs"] == 1
+    assert (await service.feed(info))["data"]["repairs"] == 1
 
 
 async def test_the_list_has_a_filter_in_its_address(service: Service) -> None:

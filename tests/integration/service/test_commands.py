@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.fakeweb import FakeWeb, WebSpec, html
 from tests.servers import crawling
 from tests.servers.service import Up, up
 from tests.servers.valkey import free_ports, standalone
@@ -53,6 +53,8 @@ class Folder:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     with FakeWeb.start(WebSpec(hosts=2, pages=10, page_bytes=2000)) as web:
         flags = [part for override in web.resolve_overrides() for part in ("--resolve", override)]
+        web.mount("site0.test", "/away", html("", status=503))
+        web.mount("site1.test", "/robots.txt", html("", status=503))
         with up(tmp_path_factory.mktemp("up"), *flags) as service:
             yield Folder(service, web.seeds())
 
@@ -117,6 +119,22 @@ def test_info_is_of_all_spiders_where_none_is_named(folder: Folder) -> None:
     assert "1 waiting in 1 crawl" in folder.run("info", "shop")
     assert folder.json("info", "shop", "one", "--json")["spiderid"] == ""
     assert "waiting 0 on 0 domains" in folder.run("info", "shop", "one", "--spider", "link")
+
+
+def test_a_crawl_that_waits_for_retries_says_why(folder: Folder) -> None:
+    """In its information, in the list of crawls, by REST and in the dashboard: after errors of a page, and while a
+    site's robots.txt cannot be fetched."""
+    folder.run("feed", a_crawl(folder, "late", url=f"{folder.seeds[0]}away", retries=9))
+    folder.run("feed", a_crawl(folder, "shut", url=folder.seeds[1]))
+    folder.until("waiting 1 on 1 domain, 1 of them for a retry (http_503 ", "info", "app", "late")
+    folder.until("waiting 1 on 1 domain, 1 of them for a retry (robots_unreachable ", "info", "app", "shut")
+    assert "waiting 1, 1 of them for a retry (http_503 " in folder.run("crawls", "show", "app/late")
+    shown = folder.json("crawls", "show", "app/late", "--json")
+    assert (shown["waiting_for_retry"], list(shown["retried"]), shown["repairs"]) == (1, ["http_503"], 0)
+    address = f"{folder.service.api}/v1/crawls/app/late"
+    assert list(httpx.get(address).json()["total"]["retried"]) == ["http_503"]
+    page = httpx.get(f"{folder.service.api}/ui/crawl", params={"appid": "app", "crawlid": "late"}).text
+    assert "Waiting for another attempt: 1. Failed attempts so far: http_503 " in page
 
 
 def test_a_file_of_requests_is_checked_line_by_line(folder: Folder, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from gossamer.net.credentials import hide_secrets
 from gossamer.policy.parameters import dropped_parameters
 from gossamer.policy.scrapy_urls import scrapy_fingerprint
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
-from gossamer.policy.words import counted
+from gossamer.policy.words import REPAIRED, counted, retries_text
 from gossamer.settings import Settings
 from gossamer.valkey.datadir import running_address, running_process
 from gossamer.wiring.frontier import (
@@ -287,7 +287,10 @@ class _ListedCrawl:
             "failed": sum(total.failed.values()) if total else None,
             "dropped": sum(total.dropped.values()) if total else None,
             "waiting": total.waiting if total else None,
+            "waiting_for_retry": total.later if total else None,
+            "retried": total.retried if total else None,
             "in_flight": total.leased if total else None,
+            "repairs": self.info.repairs if self.info else None,
             "outputs": list(self.outputs),
         }
 
@@ -366,11 +369,12 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
         lines += [
             f"  started {_local_time(crawl.info.started)}{ended}",
             f"  fetched {total.fetched:,}, failed {sum(total.failed.values()):,}, dropped "
-            f"{sum(total.dropped.values()):,}, waiting {total.waiting:,}, in flight {total.leased:,}",
+            f"{sum(total.dropped.values()):,}, in flight {total.leased:,}",
+            f"  waiting {total.waiting:,}{retries_text(total.later, total.retried)}",
             f"  {counted(crawl.info.seen, 'URL')} known, spiders: {', '.join(crawl.info.spiders) or 'none'}",
         ]
         if crawl.info.repairs:
-            lines.append("  The frontier's server lost a part of its writes meanwhile: some pages may be missing.")
+            lines.append(f"  {REPAIRED}")
     if crawl.outputs:
         lines.append(f"  outputs: {', '.join(crawl.outputs)}")
     if crawl.is_interrupted and crawl.resume_command:

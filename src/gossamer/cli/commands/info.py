@@ -18,7 +18,7 @@ from gossamer.control import stats as statistics
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
-from gossamer.policy.words import counted
+from gossamer.policy.words import REPAIRED, counted, retries_text
 from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext
 
@@ -131,7 +131,12 @@ def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo) -> None:
         f"  fetched {total.fetched:,}, failed {sum(total.failed.values()):,}, dropped {sum(total.dropped.values()):,}, "
         f"in flight {total.leased:,}"
     )
-    console.print(f"  waiting {answer['total_pending']:,} on {counted(answer['total_domains'], 'domain')}")
+    console.print(
+        f"  waiting {answer['total_pending']:,} on {counted(answer['total_domains'], 'domain')}"
+        f"{retries_text(total.later, total.retried)}"
+    )
+    if crawl.repairs:
+        console.print(f"  {REPAIRED}")
     if answer["domains"]:
         console.print(_domains(answer["domains"]))
 

@@ -92,7 +92,8 @@ class KeyPattern(StrEnum):
     - w: number of repairs that found wrong counts
     - k, K: number and bytes of the requests in FAILED; v: number of those that failed when it was full
     - counters of a spider, by the letter before the colon: a added, q queued, l later, h leased, f fetched, F failed by
-      reason, D dropped by reason, L links dropped by reason, p queued by priority
+      reason, D dropped by reason, L links dropped by reason, T attempts followed by another one by reason, p queued by
+      priority
     """
     TERMS = "t:{token}"
     """Hash: number -> terms of a submission, and d<digest> -> number. The first terms are a field of COUNTERS where

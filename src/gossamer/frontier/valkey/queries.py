@@ -44,7 +44,7 @@ number, too."""
 # Letters of the counters (KeyPattern.COUNTERS), and the attributes of SpiderCounts that they are added to. Those of the
 # second line have a reason behind the spider's name.
 _COUNTERS = {b"a": "added", b"q": "queued", b"l": "later", b"h": "leased", b"f": "fetched"}
-_COUNTERS_BY_REASON = {b"F": "failed", b"D": "dropped", b"L": "links_dropped"}
+_COUNTERS_BY_REASON = {b"F": "failed", b"D": "dropped", b"L": "links_dropped", b"T": "retried"}
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------

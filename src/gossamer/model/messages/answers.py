@@ -29,6 +29,8 @@ class CrawlBacklog(msgspec.Struct):
     """Number of domains with waiting requests, listed or not."""
     expires: int = 0
     """Epoch seconds; 0: never."""
+    repairs: int = 0
+    """As in CrawlInfo."""
 
     def add_domain(self, domain: DomainInfo, spider: str) -> None:
         """Count a domain if it has waiting requests of this spider; an empty spider means any."""
@@ -73,8 +75,11 @@ def crawl_info(
             for domain, by_priority in backlog.domains.items()
         },
     }
-    # Scrapy Cluster sends this time as text here, and as a number in the answer about an application.
-    return answer | ({"expires": str(backlog.expires)} if backlog.expires else {})
+    if backlog.expires:  # Scrapy Cluster sends this time as text here, and as a number in that about an application
+        answer["expires"] = str(backlog.expires)
+    if backlog.repairs:
+        answer["repairs"] = backlog.repairs
+    return answer
 
 
 def app_info(

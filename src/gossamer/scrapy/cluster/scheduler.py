@@ -204,6 +204,7 @@ class Scheduler(scheduler.Scheduler):
         if retry is not None:
             # The engine's handler is not called, so the spider gets only the result of the last attempt.
             active.outcome, active.retry_delay_seconds, active.handled = Outcome.RETRY, retry.delay_seconds, True
+            active.reason = status_or_reason if isinstance(status_or_reason, str) else f"http_{status_or_reason}"
             self._sink.tally.retry(str(status_or_reason))
             self._end(active)
             return succeed(None)

@@ -143,6 +143,9 @@ local function settle_other(packed, at, limits)
       entry = with_attempt(entry)
       priority = math.max(LOWEST_PRIORITY, priority - RETRY_PENALTY)
     end
+    if ARGV[at + 1] ~= "" then
+      count_crawl(token, "T:" .. spider .. ":" .. ARGV[at + 1], 1)
+    end
     queue_later(crawl, { priority, spider, domain, entry }, now + delay)
   else -- returned, forwarded
     enqueue(crawl, spider, domain, priority, true, entry)
