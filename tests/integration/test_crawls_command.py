@@ -1,5 +1,6 @@
 """`gossamer crawls`: what a folder or a shared frontier has is listed, shown, and deleted to its last key."""
 
+import asyncio
 import json
 import os
 import pty
@@ -16,7 +17,10 @@ import pytest
 import redis
 
 from gossamer.fakeweb import FakeWeb, WebSpec
-from gossamer.model.crawl import CrawlId
+from gossamer.history.store import HistoryStore
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState
+from gossamer.model.info import CrawlInfo, SpiderCounts
+from gossamer.model.messages.history import CrawlEnded, RequestFailed
 from tests.servers.crawling import command, gossamer, resolving
 from tests.servers.valkey import Server, standalone
 
@@ -246,3 +250,45 @@ def test_an_unknown_crawl_is_named(tmp_path: Path) -> None:
     assert none.returncode == 2
     assert "no crawl was started with .gossamer" in none.stderr
     assert not (tmp_path / ".gossamer").exists()
+
+
+def test_crawls_of_the_history_are_listed_newest_first_shown_and_deleted(tmp_path: Path, web: FakeWeb) -> None:
+    """A service has remembered crawls that the frontier of its folder does not know any more."""
+    done = gossamer("crawl", *flags(web, "latest"), "-q", "-o", "x.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    asyncio.run(_remember(tmp_path / ".gossamer" / "history.db"))
+    done = gossamer("crawls", "list", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["crawls"]
+    assert [(crawl["crawl_id"], crawl["state"]) for crawl in found] == [
+        ("latest", "finished"), ("autumn", "stopped"), ("spring", "lost"),
+    ]  # fmt: skip
+    assert (found[1]["fetched"], found[1]["failed"]) == (7, 2)
+    for name in ("shop/autumn", "shop/aut"):
+        shown = gossamer("crawls", "show", name, cwd=tmp_path)
+        assert "shop/autumn: stopped, run 1" in shown.stdout
+        assert "http_503 2: http://a.test/9" in shown.stdout
+    deleted = gossamer("crawls", "delete", "shop/autumn", "--yes", cwd=tmp_path)
+    assert deleted.returncode == 0, deleted.stderr
+    assert set(listed(tmp_path)) == {"latest", "spring"}
+
+
+async def _remember(file: Path) -> None:
+    store = HistoryStore(f"sqlite:///{file}")
+    counts = SpiderCounts(added=9, fetched=7, failed={"http_503": 2})
+    infos = [
+        CrawlInfo(
+            CrawlId("shop", name), "shared", CrawlState.RUNNING, 1, started, None, 0, 9, spiders={"link": counts},
+            options=Crawl(id=CrawlId("shop", name)),
+        )
+        for name, started in (("spring", 1000.0), ("autumn", 2000.0))
+    ]  # fmt: skip
+    await store.record_crawls(infos, now=2000.0)
+    end = CrawlEnded(event_id="e", kind="stopped", appid="shop", crawlid="autumn", run=1, at=3000.0)
+    failed = RequestFailed(
+        appid="shop", crawlid="autumn", spider="link", request_id="r", url="http://a.test/9", status=503,
+        reason="http_503", error="", at=2500.0,
+    )  # fmt: skip
+    await store.record_messages([end], [failed])
+    await store.record_lost([CrawlId("shop", "spring")], now=4000.0)
+    await store.close()

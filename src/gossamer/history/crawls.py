@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, or_, select, tuple_, update
 
 from gossamer.errors import BadInput
-from gossamer.history.tables import CrawlRow, crawls, domains
-from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.history.tables import CrawlRow, crawls, domains, ends, failures, rates
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.storage.sql.rows import fetch, fetch_first
 from gossamer.storage.sql.upsert import insert_new, upsert
@@ -154,6 +154,25 @@ def _read_cursor(cursor: str) -> tuple[float, int]:
         raise BadInput("cursor: not a cursor of this list") from None
 
 
-def counts_of(values: Mapping[str, Any]) -> SpiderCounts:
-    """Return counts as they are stored in a row."""
-    return msgspec.convert(dict(values), SpiderCounts)
+def crawl_info(row: CrawlRow) -> CrawlInfo:
+    """Return a crawl as the frontier would describe it. One that is `lost` is described as finished."""
+    options = msgspec.convert(row.options, Crawl)
+    return CrawlInfo(
+        crawl=options.id,
+        pool=options.pool,
+        state=CrawlState.FINISHED if row.state == LOST else CrawlState(row.state),
+        run=row.run,
+        started=row.started,
+        ended=row.ended,
+        domains=row.domains,
+        seen=row.seen,
+        options=options,
+        queued_by_priority={int(priority): count for priority, count in row.by_priority.items()},
+        spiders={name: msgspec.convert(counts, SpiderCounts) for name, counts in row.spiders.items()},
+    )
+
+
+def forget(connection: Connection, crawl: CrawlId) -> None:
+    """Delete all that is remembered of a crawl."""
+    for table in (rates, failures, ends, domains, crawls):
+        connection.execute(delete(table).where(table.c.token == crawl.token))

@@ -67,6 +67,10 @@ class HistoryStore:
         if found:
             await self._write(lambda connection: crawls.record_lost(connection, found, now=now))
 
+    async def forget(self, crawl: CrawlId) -> None:
+        """Delete all that is remembered of a crawl, which the frontier must have forgotten."""
+        await self._write(lambda connection: crawls.forget(connection, crawl))
+
     async def take_turn(self, name: str, *, owner: str, seconds: float) -> bool:
         """Take or keep a turn for some seconds. Return whether `owner` has it now."""
         return await self._write(lambda connection: turns.take(connection, name, owner=owner, seconds=seconds))

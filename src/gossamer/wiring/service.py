@@ -44,6 +44,7 @@ from gossamer.telemetry.recordings import FOLDER
 from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.frontier import open_frontier
+from gossamer.wiring.history import open_history
 from gossamer.wiring.worker import open_worker
 from gossamer.worker.seen import SeenTable
 from gossamer.worker.worker import Worker
@@ -182,32 +183,6 @@ async def open_service(
             await bus.close()
     finally:
         await shards.close()
-
-
-def history_address(settings: Settings) -> str:
-    """Return the address of the history's database; empty: there is none.
-
-    Without one named, it is a file beside a private frontier. The services of a shared frontier need a common one."""
-    if settings.history.database == HISTORY_OFF:
-        return ""
-    if not settings.history.database and not settings.frontier:
-        return f"sqlite:///{settings.data_dir.absolute() / 'history.db'}"
-    return settings.history.database
-
-
-def open_history(settings: Settings) -> "HistoryStore | None":
-    """Return the history of these settings, which is not connected yet. None: there is none. Raises BadInput for an
-    address that cannot be used, and where a package is missing."""
-    address = history_address(settings)
-    if not address:
-        return None
-    try:
-        import alembic  # noqa: F401 (the store loads it only when it makes the tables)
-
-        from gossamer.history.store import HistoryStore  # an extra, which no crawl without a service needs
-    except ModuleNotFoundError as error:
-        raise BadInput(f"a history needs {error.name}: {install_advice('service')}") from None
-    return HistoryStore(address)
 
 
 def make_history_topic(settings: Settings, bus: Bus) -> HistoryTopic:

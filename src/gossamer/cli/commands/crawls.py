@@ -27,6 +27,7 @@ from rich.table import Table
 
 from gossamer.cli import options, terminal
 from gossamer.cli.parser import CommandGroup, argument, option
+from gossamer.cli.past_crawls import PastCrawl, failure_examples, forget_past, past_crawls
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.crawling.work import kept_pages
@@ -60,6 +61,8 @@ _CRAWLS_SEARCHED = 500
 _SCRAPY_POOL = "scrapy-"
 """First part of the pool (the group of workers that do a crawl) of a Scrapy project, unless its settings name another.
 Must be that of scrapy/options.py and control/scrapy_redis.py."""
+_URLS_NAMED = 3
+"""URLs of failed requests that `show` names for each reason, the latest."""
 _CRAWLS_NAMED = 5
 """Crawls that a message names if the wanted one is not found, the latest."""
 
@@ -248,7 +251,7 @@ CrawlName = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _ListedCrawl:
     """A crawl that the frontier, or a note in the data directory, knows."""
 
@@ -260,6 +263,9 @@ class _ListedCrawl:
     """True: the crawl is not finished, and certainly no process works for it. Never known of a shared frontier."""
     resume_command: str = ""
     """Command line that resumes the crawl. Empty: not known."""
+    past_state: str = ""
+    """State in the history of a crawl that the frontier does not know any more. Empty: it does, or nothing remembers
+    the crawl."""
 
     @property
     def name(self) -> str:
@@ -268,7 +274,10 @@ class _ListedCrawl:
 
     @property
     def state(self) -> str:
-        """State in one word. A crawl that the frontier has forgotten finished longer ago than the retention."""
+        """State in one word. A crawl that the frontier has forgotten finished longer ago than the retention; `lost` is
+        one whose end no service has seen."""
+        if self.past_state:
+            return self.past_state
         if self.info is None:
             return "forgotten"
         return "interrupted" if self.is_interrupted else self.info.state.value
@@ -303,13 +312,19 @@ def list_crawls(*, json: options.Json = False, **given: Any) -> None:
     gossamer crawls list
 
     `gossamer crawls show` prints the command that resumes an interrupted crawl. On a shared frontier, `running` also
-    stands for a crawl that has work left and no worker.
+    stands for a crawl that has work left and no worker. Crawls of a service that have ended are listed as long as its
+    history keeps them.
     """
     settings = options.load_settings(given)
     lock_holder = _lock_holder(settings)
     infos, more = run_loop(_with_frontier(settings, partial(list_running_first, limit=_MAX_CRAWLS)))
-    found = [_listed(settings, info.crawl, info, lock_holder) for info in sorted(infos, key=lambda info: -info.started)]
-    listed = {crawl.id for crawl in found}
+    crawls = [_listed(settings, info.crawl, info, lock_holder) for info in infos]
+    listed = {crawl.id for crawl in crawls}
+    past, more_past = run_loop(past_crawls(settings, limit=_MAX_CRAWLS))
+    crawls += [_past(settings, one) for one in past if one.info.crawl not in listed]
+    found = sorted(crawls, key=lambda crawl: -crawl.info.started if crawl.info else 0.0)[:_MAX_CRAWLS]
+    more = more or more_past or len(crawls) > _MAX_CRAWLS
+    listed |= {crawl.id for crawl in crawls}
     named = [CrawlId(APPID, name) for name in reversed(known_crawls(settings.data_dir))]
     found += [_listed(settings, name, None, lock_holder) for name in named if name not in listed]
     if json:
@@ -363,6 +378,7 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
         terminal.print_result(msgspec.json.encode(crawl.as_json()).decode())
         raise SystemExit(0)
     lines = [f"{crawl.name}: {crawl.state}{f', run {crawl.info.run}' if crawl.info else ''}"]
+    failed = run_loop(failure_examples(settings, crawl.info)) if crawl.info else []
     if crawl.info:
         total = crawl.info.total()
         ended = f", ended {_local_time(crawl.info.ended)}" if crawl.info.ended else ""
@@ -373,6 +389,7 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
             f"  waiting {total.waiting:,}{retries_text(total.later, total.retried)}",
             f"  {counted(crawl.info.seen, 'URL')} known, spiders: {', '.join(crawl.info.spiders) or 'none'}",
         ]
+        lines += [f"    {one.reason} {one.total:,}{_such_as(one.urls)}" for one in failed]
         if crawl.info.repairs:
             lines.append(f"  {REPAIRED}")
     if crawl.outputs:
@@ -415,7 +432,7 @@ async def _delete(
     """Delete a crawl, and return what was deleted, in a sentence. Raises BadInput."""
     crawl = await _find_named(settings, name, lock_holder, frontier)
     total = crawl.info.total() if crawl.info else SpiderCounts()
-    if crawl.info and crawl.info.state is CrawlState.RUNNING and not stop:
+    if crawl.info and not crawl.past_state and crawl.info.state is CrawlState.RUNNING and not stop:
         raise BadInput(
             f"{crawl.name} is not finished: {counted(total.waiting + total.leased, 'URL')} to do. Add "
             "--stop to drop them, or let it finish."
@@ -423,7 +440,7 @@ async def _delete(
     what = f"{crawl.name} ({total.fetched:,} fetched, {total.waiting:,} waiting)"
     if not yes and not terminal.confirmed(f"Delete the crawl {what}? Its outputs stay. [y/N] "):
         raise Interrupted("nothing was deleted")
-    if crawl.info:
+    if crawl.info and not crawl.past_state:
         if crawl.info.state is CrawlState.RUNNING:
             await frontier.stop_crawl(crawl.id)
         await _wait_until_none_in_flight(frontier, crawl.id)
@@ -434,6 +451,7 @@ async def _delete(
         forget_written(settings, note.run, note.outputs)
         delete_note(settings.data_dir, crawl.id.crawlid)
         kept_pages(settings.data_dir, crawl.id).unlink(missing_ok=True)
+    await forget_past(settings, crawl.id)  # after the frontier, from which it would be copied again
     urls = f", {counted(crawl.info.seen, 'known URL')}" if crawl.info else ""
     stays = f" The outputs stay: {', '.join(crawl.outputs)}." if crawl.outputs else ""
     return f"Deleted {what}: its queue{urls}, its counts{' and what this folder knew of it' if note else ''}.{stays}"
@@ -467,11 +485,18 @@ async def _find_named(settings: Settings, name: str, lock_holder: str, frontier:
     if (known := await anext(named, None)) is not None:
         return _listed(settings, known.id, known.info, lock_holder)
     infos, _ = await list_running_first(frontier, limit=_MAX_CRAWLS)
+    past = {one.info.crawl: one for one in (await past_crawls(settings, limit=_MAX_CRAWLS))[0]}
+    full = CrawlId(appid if slash else APPID, crawl_id)
+    if full in past:
+        return _past(settings, past[full])
     noted = [CrawlId(APPID, one) for one in known_crawls(settings.data_dir)]
-    ids = dict.fromkeys([*(info.crawl for info in infos), *noted])
+    ids = dict.fromkeys([*(info.crawl for info in infos), *noted, *past])
     begun = [crawl for crawl in ids if str(crawl).startswith(name) or (not slash and crawl.crawlid.startswith(name))]
     if len(begun) == 1 and name:
-        return _listed(settings, begun[0], await frontier.crawl_info(begun[0]), lock_holder)
+        info = await frontier.crawl_info(begun[0])
+        if info is None and begun[0] in past:
+            return _past(settings, past[begun[0]])
+        return _listed(settings, begun[0], info, lock_holder)
     if name and begun:
         some = ", ".join(str(crawl) for crawl in begun[:_CRAWLS_NAMED])
         raise BadInput(f"{counted(len(begun), 'crawl')} begin with {name}: {some}. Write more of the name.")
@@ -499,6 +524,18 @@ def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None, lock_hol
     outputs = tuple(hide_secrets(path.removeprefix(here)) for path in (note.outputs if note else ()) if path != kept)
     interrupted = info is not None and info.state is CrawlState.RUNNING and not _may_work_for(lock_holder, crawl)
     return _ListedCrawl(crawl, info, outputs, interrupted, note.resume_command if note else "")
+
+
+def _past(settings: Settings, crawl: PastCrawl) -> _ListedCrawl:
+    """Return a crawl of the history that the frontier does not know any more."""
+    listed = _listed(settings, crawl.info.crawl, crawl.info, lock_holder="?")  # no process works for it
+    listed.past_state = crawl.state
+    return listed
+
+
+def _such_as(urls: Sequence[str]) -> str:
+    """Return some URLs of failed requests, for the end of a line."""
+    return f": {', '.join(urls[:_URLS_NAMED])}{' …' if len(urls) > _URLS_NAMED else ''}" if urls else ""
 
 
 def _local_time(moment: float) -> str:
