@@ -336,14 +336,14 @@ def _group_by_terms(pages: Iterable[FinishedLease]) -> list[tuple[Run, Terms, li
 
 
 class _MergedLinks:
-    """Links of several pages, merged by spider, domain, priority and depth.
+    """Links of several pages, merged by spider, domain, priority, depth and lane.
 
     A URL that several pages link to is sent once; its repeats count as duplicates of the later pages.
     """
 
     def __init__(self) -> None:
-        self._merged: dict[tuple[str, str, int, int], dict[int, str]] = {}
-        """By the first four fields of Batch."""
+        self._merged: dict[tuple[str, str, int, int, bool], dict[int, str]] = {}
+        """By the first four fields of Batch, and `render`."""
         self._unmergeable: list[Batch] = []
         self._count = 0
 
@@ -355,7 +355,7 @@ class _MergedLinks:
         if batch.payloads is not None or batch.unfiltered:
             self._unmergeable.append(batch)
             return
-        known = self._merged.setdefault((batch.spider, batch.domain, batch.priority, batch.depth), {})
+        known = self._merged.setdefault((batch.spider, batch.domain, batch.priority, batch.depth, batch.render), {})
         expected = len(known) + len(batch.urls)
         known.update(zip(batch.fingerprints, batch.urls, strict=True))
         if len(known) < expected:
@@ -370,7 +370,8 @@ class _MergedLinks:
     def batches(self) -> list[Batch]:
         """Return the links in as few batches as possible."""
         merged = [
-            Batch(*key, urls=list(known.values()), fingerprints=list(known)) for key, known in self._merged.items()
+            Batch(spider, domain, priority, depth, urls=list(known.values()), fingerprints=list(known), render=render)
+            for (spider, domain, priority, depth, render), known in self._merged.items()
         ]
         return merged + self._unmergeable
 

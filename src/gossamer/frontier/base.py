@@ -340,9 +340,14 @@ class Frontier(Protocol):
         The frontier remembers the keys for 30 days after the last call, and forgets them when a fresh run begins. A
         key takes about 150 bytes of the memory of the crawl's home shard."""
 
-    async def open_leaseholder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> Leaseholder:
+    async def open_leaseholder(
+        self, *, pool: str, spiders: Sequence[str], egress: str = "", plain: bool = True, browser: bool = False
+    ) -> Leaseholder:
         """Return a leaseholder for a worker that takes these spiders' requests in this pool and fetches from the egress
-        address."""
+        address.
+
+        `plain`, `browser`: which lanes it takes: requests that are fetched plainly, and those that are to be rendered
+        (`Lease.render`). At least one of them."""
 
     async def heartbeat_for(self, shard: int, session_name: str) -> None:
         """Send a heartbeat to a shard for a worker that cannot send it itself.

@@ -34,7 +34,7 @@ class RequestEvent(StrEnum):
     ADD = "add"
     LEASE = "lease"
     FETCH = "fetch"
-    """The worker reports the outcome `fetched`. The events from here to FORWARD are the outcomes that a worker can
+    """The worker reports the outcome `fetched`. The events from here to SWITCH are the outcomes that a worker can
     report (`Outcome` in model/request.py)."""
     FAIL = "fail"
     DROP = "drop"
@@ -42,6 +42,8 @@ class RequestEvent(StrEnum):
     POSTPONE = "postpone"
     RETURN = "return"
     FORWARD = "forward"
+    SWITCH = "switch"
+    """It goes on in the other lane: rendered in a browser, or no longer."""
     RECLAIM = "reclaim"
     """Its worker left, or was declared dead."""
     SUSPECT = "suspect"
@@ -78,6 +80,7 @@ TRANSITIONS: dict[tuple[RequestStatus, RequestEvent], RequestStatus] = {
     (RequestStatus.LEASED, RequestEvent.POSTPONE): RequestStatus.LATER,
     (RequestStatus.LEASED, RequestEvent.RETURN): RequestStatus.QUEUED,
     (RequestStatus.LEASED, RequestEvent.FORWARD): RequestStatus.QUEUED,
+    (RequestStatus.LEASED, RequestEvent.SWITCH): RequestStatus.QUEUED,
     (RequestStatus.LEASED, RequestEvent.RECLAIM): RequestStatus.QUEUED,
     (RequestStatus.LEASED, RequestEvent.SUSPECT): RequestStatus.LATER,
     (RequestStatus.LEASED, RequestEvent.STOP): RequestStatus.DROPPED,

@@ -79,6 +79,9 @@ class CrawlInfo(msgspec.Struct):
     spiders: dict[str, SpiderCounts] = {}
     options: Crawl | None = None
     """Options with which the run was opened. None: not known."""
+    rendering: SpiderCounts = msgspec.field(default_factory=SpiderCounts)
+    """Counts of the requests of the lane `browser`, those that are to be rendered or were: of all spiders, which count
+    them, too. A request that changes its lane is counted as added in its new one."""
     expires: dict[str, float] = {}
     """By spider, the time when its part expires, in epoch seconds; 0: never. Only spiders with a submission appear."""
 
@@ -132,8 +135,8 @@ class AppInfo(msgspec.Struct):
     crawls: int
     """Running crawls; for one spider, those with a submission for it."""
     domains: int
-    """Domains with waiting requests. For all spiders, a domain counts once for each spider with requests there: the
-    frontier has one counter for each spider, and adds them up."""
+    """Domains with waiting requests. A domain counts once for each spider with requests there, and once more for each
+    where some of them are to be rendered: the frontier has a counter for each, and adds them up."""
 
 
 class DomainInfo(msgspec.Struct):
@@ -147,6 +150,8 @@ class DomainInfo(msgspec.Struct):
     """Requests in queues or to be queued later, by priority."""
     pages: int = 0
     """Leased or fetched pages, where the crawl has a page budget per domain; else 0."""
+    rendering: int = 0
+    """Requests that wait for a worker with a browser. The other counts contain them."""
     by_spider: dict[str, dict[int, int]] = {}
     """As `by_priority`, for each spider."""
 
@@ -168,7 +173,9 @@ class Backlog(msgspec.Struct):
     queued: int
     domains: int
     """Domains with queued requests; a domain counts once for each pool that has some, because each pool has queues of
-    its own."""
+    its own, and once more for those that are to be rendered."""
+    rendering: int = 0
+    """Queued requests that are to be rendered."""
 
 
 class UrlInfo(msgspec.Struct):
@@ -198,6 +205,8 @@ class UrlInfo(msgspec.Struct):
     dropped: str = ""
     """Reason why a request that is `done` was dropped: the end of its crawl, or of its spider's part, dropped it where
     it waited, and its entry is still there. Empty: not known, or it was not."""
+    render: bool = False
+    """True: its request was found, and is to be rendered."""
     terms: Terms | None = None
     """Terms that its request carries: the options of one submission. None: not known, because the request was not
     found, or is done."""

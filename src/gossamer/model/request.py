@@ -35,6 +35,9 @@ class Outcome(StrEnum):
     request to its domain) was not used."""
     FORWARDED = "forwarded"
     """Back to the front of its domain with a new payload (a redirect for which there is no free hit yet)."""
+    SWITCHED = "switched"
+    """To the front of its domain in the other lane: a page that was fetched plainly and is to be rendered, or the other
+    way round. Not an attempt; the hit was used."""
 
 
 class DropReason(StrEnum):
@@ -108,6 +111,9 @@ class Batch(msgspec.Struct):
     """Name and number of the `add` call that begins with this batch; None once its result is known. Set by the
     frontier: when a caller repeats a call that failed, the frontier recognises it by these, and returns the result of
     the first call instead of reporting its URLs as duplicates."""
+    render: bool = False
+    """True: the URLs are to be rendered. Only workers with a browser lease them (lane `browser`). It makes no other
+    request of a URL: one that was added without it is a duplicate."""
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -150,6 +156,8 @@ class Lease(msgspec.Struct, frozen=True):
     """True: its domain is blacklisted. The worker records and settles it as dropped, unfetched. No hit was charged."""
     is_last: bool = False
     """True: when it was leased, nothing else of its domain was left for the worker. Set only while shards are busy."""
+    render: bool = False
+    """True: it is to be rendered in a browser (lane `browser`)."""
 
     @property
     def start(self) -> float:
@@ -168,7 +176,7 @@ class Settlement(msgspec.Struct):
     delay_seconds: float = 0.0
     """For `retry` and `postponed`: least number of seconds before the next lease."""
     payload: bytes | None = None
-    """For `forwarded` and `retry`: new payload of the entry. None keeps the old one."""
+    """For `forwarded`, `switched` and `retry`: new payload of the entry. None keeps the old one."""
     unanswered: bool = False
     """For `failed` and `dropped`: no answer came, so another attempt may help. If its crawl wants that, the request is
     kept, and retried when the crawl is started again."""

@@ -361,6 +361,7 @@ class Fetcher:
         batch = Batch(
             lease.spider, domain, lease.priority, lease.depth, [lease.url], [fingerprint], [attempt.packed(moved=True)],
             call=f"{attempt.request_id}.{fingerprint}",  # a repeated call must not find its own request as a duplicate
+            render=lease.render,
         )  # fmt: skip
         added = await self._retrier.call_frontier(
             lambda: self._frontier.add(lease.run, lease.terms, [batch]), shard=self._frontier.shard_of(domain)

@@ -29,11 +29,12 @@ def a_batch(
     depth: int = 0,
     payloads: Sequence[bytes | None] | None = None,
     unfiltered: bool = False,
+    render: bool = False,
 ) -> Batch:
     """`https://<domain>/<path>` for each path."""
     urls = [f"https://{domain}/{path}" for path in paths]
     prints = [fingerprint(spider, url) for url in urls]
-    return Batch(spider, domain, priority, depth, urls, prints, payloads, unfiltered)
+    return Batch(spider, domain, priority, depth, urls, prints, payloads, unfiltered, render=render)
 
 
 async def declare_dead(frontier: ValkeyFrontier, shard: int, name: str) -> None:

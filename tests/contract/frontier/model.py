@@ -32,6 +32,7 @@ _EVENTS = {
     Outcome.POSTPONED: RequestEvent.POSTPONE,
     Outcome.RETURNED: RequestEvent.RETURN,
     Outcome.FORWARDED: RequestEvent.FORWARD,
+    Outcome.SWITCHED: RequestEvent.SWITCH,
 }
 
 LeaseKey = tuple[int, int]
@@ -54,6 +55,8 @@ class Entry:
     depth: int
     terms: Terms
     payload: bytes | None
+    render: bool = False
+    """In the lane of workers with a browser."""
     status: RequestStatus = RequestStatus.NEW
     attempt: int = 0
     silent: list["ModelWorker"] = field(default_factory=list)
@@ -67,8 +70,13 @@ class Entry:
     """As first handed out."""
 
     def __repr__(self) -> str:
-        what = f"{self.url} for {self.spider} at {self.priority}, attempt {self.attempt}"
+        lane = ", browser" if self.render else ""
+        what = f"{self.url} for {self.spider}{lane} at {self.priority}, attempt {self.attempt}"
         return f"<{what}: {self.status} {'|'.join(sorted(self.reasons))} due {self.due}>"
+
+    @property
+    def queue(self) -> "QueueKey":
+        return (self.spider, self.domain, self.priority, self.render)
 
     @property
     def waiting(self) -> bool:
@@ -82,8 +90,8 @@ class Entry:
         return 0 < self.terms.expires <= now
 
 
-QueueKey = tuple[str, str, int]
-"""Spider, domain, priority."""
+QueueKey = tuple[str, str, int, bool]
+"""Spider, domain, priority, lane (True: browser)."""
 
 
 @dataclass(eq=False)
@@ -146,7 +154,7 @@ class ModelRun:
 
     def put(self, entry: Entry) -> None:
         """At the end of its queue, or in front where the crawl is last in first out."""
-        queue = self.queues.setdefault((entry.spider, entry.domain, entry.priority), [])
+        queue = self.queues.setdefault(entry.queue, [])
         if self.crawl.order is Order.LIFO:
             queue.insert(0, [entry])
         else:
@@ -157,21 +165,21 @@ class ModelRun:
         groups: dict[QueueKey, list[Entry]] = {}
         for entry in entries:
             entry.loose = False
-            groups.setdefault((entry.spider, entry.domain, entry.priority), []).append(entry)
+            groups.setdefault(entry.queue, []).append(entry)
         for key, group in groups.items():
             self.queues.setdefault(key, []).insert(0, group)
 
     def take(self, entry: Entry) -> None:
         """Out of its queue; what stood before it and was doomed does not matter."""
-        queue = self.queues.get((entry.spider, entry.domain, entry.priority), [])
+        queue = self.queues.get(entry.queue, [])
         for group in queue:
             if entry in group:
                 group.remove(entry)
-        self.queues[entry.spider, entry.domain, entry.priority] = [group for group in queue if group]
+        self.queues[entry.queue] = [group for group in queue if group]
 
     def next_out(self, entry: Entry, now: float) -> list[Entry]:
         """Who may leave this entry's queue now."""
-        for group in self.queues.get((entry.spider, entry.domain, entry.priority), []):
+        for group in self.queues.get(entry.queue, []):
             alive = [other for other in group if not self.doomed(other, now)]
             if alive:
                 return alive
@@ -204,6 +212,8 @@ class ModelWorker:
     egress: str
     heard: float
     """When every shard last heard of it."""
+    lanes: frozenset[bool] = frozenset({False})
+    """What it takes: True, requests to be rendered; False, the others."""
     alive: bool = True
     stale: bool = False
     """Reclaimed while it was silent."""
@@ -259,7 +269,17 @@ class Model:
                 run.late[batch.spider] += len(batch.urls)
             for position, (url, fingerprint) in enumerate(zip(batch.urls, batch.fingerprints, strict=True)):
                 payload = batch.payloads[position] if batch.payloads else None
-                entry = Entry(batch.spider, batch.domain, url, fingerprint, batch.priority, batch.depth, terms, payload)
+                entry = Entry(
+                    batch.spider,
+                    batch.domain,
+                    url,
+                    fingerprint,
+                    batch.priority,
+                    batch.depth,
+                    terms,
+                    payload,
+                    batch.render,
+                )
                 if refusal is not None:
                     assert (number, position) in rejected, f"{url} is not in the seen-set, and is not rejected either"
                     dropped[refusal] += 1
@@ -345,7 +365,7 @@ class Model:
             if entry.waiting
             and (entry.spider, entry.domain, entry.url, entry.priority, entry.depth, entry.attempt, entry.payload)
             == (lease.spider, lease.domain, lease.url, lease.priority, lease.depth, lease.attempt, lease.payload)
-            and (entry.terms, self.deaths(entry)) == (lease.terms, lease.deaths)
+            and (entry.terms, self.deaths(entry), entry.render) == (lease.terms, lease.deaths, lease.render)
             and entry.request_id in (None, lease.request_id)
         ]
         same_url = [e for e in run.entries if (e.spider, e.url) == (lease.spider, lease.url)]
@@ -358,6 +378,7 @@ class Model:
         assert run.refusal(entry.spider) is None, f"{what}: handed out after {run.refusal(entry.spider)}"
         assert run.crawl.pool == worker.pool, f"{what}: of pool {run.crawl.pool}, to a worker of {worker.pool}"
         assert entry.spider in worker.spiders, f"{what}: spider {entry.spider} to a worker of {worker.spiders}"
+        assert entry.render in worker.lanes, f"{what}: to render: {entry.render}, to a worker of {worker.lanes}"
         assert not entry.expired(now), f"{what}: handed out after it expired"
         assert entry.status is RequestStatus.QUEUED or entry.due <= now + 0.002, (
             f"{what}: due at {entry.due}, not {now}"
@@ -366,7 +387,8 @@ class Model:
         if not entry.loose:
             assert entry in run.next_out(entry, now), f"{what}: not its turn, {run.next_out(entry, now)} come first"
         for other_run, other in self.leasable(worker, now):
-            if other.domain == entry.domain and other.spider == entry.spider and not other.loose:
+            same_place = (other.domain, other.spider, other.render) == (entry.domain, entry.spider, entry.render)
+            if same_place and not other.loose:
                 plain = other_run.plain(other)
                 assert not plain or other.priority <= entry.priority, f"{other.url} comes before {what}"
 
@@ -379,7 +401,8 @@ class Model:
                 due = entry.status is RequestStatus.QUEUED or (
                     entry.status is RequestStatus.LATER and entry.due <= now - 0.002
                 )
-                wanted = entry.spider in worker.spiders and run.refusal(entry.spider) is None
+                served = entry.spider in worker.spiders and entry.render in worker.lanes
+                wanted = served and run.refusal(entry.spider) is None
                 if due and wanted and not run.doomed(entry, now):
                     yield run, entry
 
@@ -456,6 +479,8 @@ class Model:
             if outcome is Outcome.RETRY:
                 entry.priority -= RETRY_PENALTY
                 entry.attempt += 1
+            if outcome is Outcome.SWITCHED:
+                entry.render = not entry.render
             if entry.status is RequestStatus.LATER:
                 if settlement.reason:
                     run.retried.setdefault(entry.spider, Counter())[settlement.reason] += 1
@@ -538,8 +563,21 @@ class Model:
     def check_counts(self, info: CrawlInfo, now: float) -> None:
         """Compare what the frontier counts by spider."""
         run = self.runs[info.crawl]
+        self._check_rendering(run, info.rendering, now)
         for spider in {entry.spider for entry in run.entries} | set(info.spiders):
             self._check_spider(run, spider, info.spiders.get(spider, SpiderCounts()), now)
+
+    def _check_rendering(self, run: ModelRun, told: SpiderCounts, now: float) -> None:
+        """The lane of workers with a browser, of all spiders."""
+        mine = [entry for entry in run.entries if entry.render]
+        where = f"{run.crawl.id} run {run.number} to be rendered: {told}"
+        assert told.added == len(mine), f"{where}: {len(mine)} were added"
+        assert told.added == told.queued + told.later + told.leased + told.done, f"{where}: added is not the sum"
+        assert told.leased == sum(1 for e in mine if e.status is RequestStatus.LEASED), f"{where}: leased"
+        assert told.fetched == sum(1 for e in mine if e.status is RequestStatus.FETCHED), f"{where}: fetched"
+        waiting = [entry for entry in mine if entry.waiting]
+        low = sum(1 for entry in waiting if not run.doomed(entry, now))
+        assert low <= told.queued + told.later <= len(waiting), f"{where}: {low} to {len(waiting)} are waiting"
 
     def _queued(self, run: ModelRun, now: float) -> tuple[list[Entry], list[Entry]]:
         """Surely in a queue; perhaps in one (due again and not yet moved, or doomed)."""

@@ -105,7 +105,8 @@ class StepObserver:
             for field, value in fields.items():
                 kind, colon, rest = field.partition(":")
                 if colon and kind in ("a", "D", *_PLACES):
-                    spider, _, reason = rest.partition(":")
+                    name, _, reason = rest.partition(":")
+                    spider = name.partition(",")[0]  # a request may change its lane, and stays one of its spider's
                     counts = found.setdefault((key.decode(), run, spider), Counter())
                     if kind == "a":
                         counts[RequestStatus.NEW.value] -= int(value)

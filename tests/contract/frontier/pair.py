@@ -44,7 +44,8 @@ class Counted:
 
     waiting: int = 0
     crawls: int = 0
-    domains: set[str] = field(default_factory=set)
+    domains: set[tuple[str, bool]] = field(default_factory=set)
+    """By lane."""
 
 
 class Pair:
@@ -111,11 +112,16 @@ class Pair:
 
     # --- workers --------------------------------------------------------------------------------------------------
 
-    async def hire(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ModelWorker:
+    async def hire(
+        self, *, pool: str, spiders: Sequence[str], egress: str = "", plain: bool = True, browser: bool = False
+    ) -> ModelWorker:
         seat = await self.frontier_again(
-            lambda: self.frontier.open_leaseholder(pool=pool, spiders=spiders, egress=egress)
+            lambda: self.frontier.open_leaseholder(
+                pool=pool, spiders=spiders, egress=egress, plain=plain, browser=browser
+            )
         )
-        worker = ModelWorker(self._names(seat), pool, tuple(spiders), egress, self.clock.now)
+        lanes = frozenset(lane for lane, takes in ((False, plain), (True, browser)) if takes)
+        worker = ModelWorker(self._names(seat), pool, tuple(spiders), egress, self.clock.now, lanes)
         self.model.workers.append(worker)
         self.seats[worker] = seat
         return worker
@@ -130,10 +136,16 @@ class Pair:
         return leases
 
     async def lease_all_due(self, worker: ModelWorker, *, limit: int = 50) -> list[Lease]:
-        """Until nothing more comes; then nothing may be left that had to. Each other pool and spider may have the
+        """Until nothing more comes; then nothing may be left that had to. Each other pool, spider and lane may have the
         turn on a domain for a moment."""
         found = await self._lease_until_empty(worker, limit)
-        for _ in {(other.pool, spider) for other in self.model.workers for spider in other.spiders}:
+        groups = {
+            (other.pool, spider, lane)
+            for other in self.model.workers
+            for spider in other.spiders
+            for lane in other.lanes
+        }
+        for _ in groups:
             if self.model.overdue(worker, self.clock.now):
                 await self.pass_time(GRACE_SECONDS)
                 found += await self._lease_until_empty(worker, limit)
@@ -206,7 +218,7 @@ class Pair:
             worker.stale = False
             worker.heard = self.clock.now
             return worker
-        fresh = ModelWorker(names, worker.pool, worker.spiders, worker.egress, self.clock.now)
+        fresh = ModelWorker(names, worker.pool, worker.spiders, worker.egress, self.clock.now, worker.lanes)
         self.model.workers[self.model.workers.index(worker)] = fresh
         self.seats[fresh] = self.seats.pop(worker)
         return fresh
@@ -264,6 +276,7 @@ class Pair:
         default, policies = await self.frontier_again(self.frontier.domain_policies)
         assert (default, policies) == (self.model.politeness.default, self.model.politeness.policies)
         waiting: dict[str, int] = {}
+        rendering = 0
         apps: dict[tuple[str, str], Counted] = {}
         for crawl, run in self.model.runs.items():
             if run.exhausted or (self.shards > 1 and not run.of(*_UNFINISHED)):
@@ -274,6 +287,7 @@ class Pair:
             assert info is not None
             self.model.check_info(info, self.clock.now)
             by_spider = await self._check_domains(crawl, info)
+            rendering += info.rendering.queued
             for spider, counts in info.spiders.items():
                 waiting[spider] = waiting.get(spider, 0) + counts.queued
             for spider in {*info.spiders, *info.expires}:
@@ -285,16 +299,18 @@ class Pair:
             apps.setdefault((crawl.appid, ""), Counted()).crawls += info.state is CrawlState.RUNNING
         backlog = await self.frontier_again(self.frontier.backlog)
         assert {part.spider: part.queued for part in backlog} == {s: count for s, count in waiting.items() if count}
+        assert sum(part.rendering for part in backlog) == rendering
         for (appid, spider), app in apps.items():
             told = await self.frontier_again(partial(self.frontier.app_info, appid, spider=spider))
             if spider:
                 assert (told.waiting, told.domains) == (app.waiting, len(app.domains)), f"{spider}: {told}, not {app}"
             assert told.crawls == app.crawls, f"{appid}, {spider}: {told}, not {app}"
 
-    async def _check_domains(self, crawl: CrawlId, info: CrawlInfo) -> dict[str, set[str]]:
-        """The domains where requests wait, by spider."""
-        cursor, queued, later, names = "", 0, 0, []
-        by_spider: dict[str, set[str]] = {}
+    async def _check_domains(self, crawl: CrawlId, info: CrawlInfo) -> dict[str, set[tuple[str, bool]]]:
+        """The domains where requests wait, by spider, with their lanes."""
+        cursor, queued, later, rendering, names = "", 0, 0, 0, []
+        by_spider: dict[str, set[tuple[str, bool]]] = {}
+        lanes = {(e.spider, e.domain, e.render) for e in self.model.runs[crawl].entries if e.waiting}
         for _ in range(50):
             ask = partial(self.frontier.crawl_domains, crawl, cursor=cursor, limit=3)
             page, cursor = await self.frontier_again(ask)
@@ -302,13 +318,17 @@ class Pair:
                 assert domain.queued + domain.later == sum(domain.by_priority.values())
                 names.append(domain.domain)
                 for spider in domain.by_spider:
-                    by_spider.setdefault(spider, set()).add(domain.domain)
+                    there = {(domain.domain, lane) for lane in (False, True) if (spider, domain.domain, lane) in lanes}
+                    by_spider.setdefault(spider, set()).update(there)
+                rendering += domain.rendering
                 queued += domain.queued
                 later += domain.later
             if not cursor:
                 break
         total = info.total()
         assert (queued, later) == (total.queued, total.later), f"by domain {queued} and {later}, in all {total}"
+        waiting = info.rendering.queued + info.rendering.later
+        assert rendering == waiting, f"by domain {rendering} to be rendered, in all {waiting}"
         assert len(names) == len(set(names)), f"a domain is listed twice: {names}"
         return by_spider
 
@@ -323,7 +343,7 @@ class Pair:
         await self.pass_time(1.5 * self.model.dead_after_seconds)
         await self.reclaim()
         parts = {(run.crawl.pool, e.spider) for run in self.model.runs.values() for e in run.entries}
-        workers = [await self.hire(pool=pool, spiders=[spider]) for pool, spider in sorted(parts)]
+        workers = [await self.hire(pool=pool, spiders=[spider], browser=True) for pool, spider in sorted(parts)]
         for number in range(ROUNDS):
             if not any(run.of(*_UNFINISHED) for run in self.model.runs.values()):
                 break

@@ -83,10 +83,15 @@ ENDINGS = st.sampled_from(
         (Outcome.POSTPONED, "robots_unreachable"),
         (Outcome.RETURNED, ""),
         (Outcome.FORWARDED, ""),
+        (Outcome.SWITCHED, ""),
+        (Outcome.SWITCHED, ""),
     ]
 )
 
-GOES_ON = (Outcome.RETRY, Outcome.FORWARDED)
+GOES_ON = (Outcome.RETRY, Outcome.FORWARDED, Outcome.SWITCHED)
+
+LANES = st.sampled_from([(True, False), (True, True), (False, True)])
+"""What a worker takes: plain requests, requests to be rendered."""
 
 crawls = st.tuples(st.integers(0, len(RECIPES) - 1), st.integers(0, 1))
 paths = st.lists(st.integers(0, 24), min_size=1, max_size=8)
@@ -118,11 +123,13 @@ class FrontierMachine(RuleBasedStateMachine):
     @initialize()
     def two_workers(self) -> None:
         self.run(self.pair.set_policy(None, USUAL))
-        for _ in range(2):
-            self.hire_one("shared", SPIDERS, "")
+        self.hire_one("shared", SPIDERS, "", (True, False))
+        self.hire_one("shared", SPIDERS, "", (True, True))
 
-    def hire_one(self, pool: str, spiders: Sequence[str], egress: str) -> None:
-        self.leases[self.run(self.pair.hire(pool=pool, spiders=spiders, egress=egress))] = []
+    def hire_one(self, pool: str, spiders: Sequence[str], egress: str, lanes: tuple[bool, bool]) -> None:
+        plain, browser = lanes
+        worker = self.run(self.pair.hire(pool=pool, spiders=spiders, egress=egress, plain=plain, browser=browser))
+        self.leases[worker] = []
 
     def terms(self, recipe: int, kind: int) -> Terms:
         caps: dict[str, Any] = {"domain_max_pages": 2, "domain_max_pending": 3} if recipe == CAPPED else {}
@@ -144,6 +151,7 @@ class FrontierMachine(RuleBasedStateMachine):
         payload=st.sampled_from([None, None, b"a payload", b"\0" * 70]),
         unfiltered=st.integers(0, 5),
         fresh=st.booleans(),
+        render=st.sampled_from([False, False, True]),
     )
     def submit(
         self,
@@ -156,6 +164,7 @@ class FrontierMachine(RuleBasedStateMachine):
         payload: bytes | None,
         unfiltered: int,
         fresh: bool,
+        render: bool,
     ) -> None:
         recipe, number = which
         crawl = Crawl(id=CrawlId("app", f"{recipe}-{number}"), **RECIPES[recipe])
@@ -170,6 +179,7 @@ class FrontierMachine(RuleBasedStateMachine):
         if run is None:
             return
         batch = self.batch(spider, domain, priority, 0, paths, payload)
+        batch.render = render
         batch.unfiltered = unfiltered == 0 and recipe != CAPPED
         self.run(self.pair.add(run, self.terms(recipe, kind), [batch], seeds=True))
 
@@ -180,8 +190,13 @@ class FrontierMachine(RuleBasedStateMachine):
         prints = [fingerprint(spider, url) for url in urls]
         return Batch(spider, domain, priority, depth, urls, prints, [payload] * len(urls) if payload else None)
 
-    @rule(data=st.data(), domains=st.lists(st.sampled_from(DOMAINS), min_size=1, max_size=3, unique=True), paths=paths)
-    def outlinks(self, data: st.DataObject, domains: list[str], paths: list[int]) -> None:
+    @rule(
+        data=st.data(),
+        domains=st.lists(st.sampled_from(DOMAINS), min_size=1, max_size=3, unique=True),
+        paths=paths,
+        render=st.sampled_from([False, False, True]),
+    )
+    def outlinks(self, data: st.DataObject, domains: list[str], paths: list[int], render: bool) -> None:
         """What a page in somebody's hands links to."""
         held = [lease for worker in self.leases for _, _, lease in worker.held.values()]
         if held:
@@ -189,6 +204,8 @@ class FrontierMachine(RuleBasedStateMachine):
             batches = [
                 self.batch(parent.spider, domain, parent.priority - 10, parent.depth + 1, paths) for domain in domains
             ]
+            for batch in batches:
+                batch.render = render
             self.run(self.pair.add(self.pair.model.run_of(parent.run), parent.terms, batches))
 
     # --- working ----------------------------------------------------------------------------------------------------
@@ -198,9 +215,10 @@ class FrontierMachine(RuleBasedStateMachine):
         pool=st.sampled_from(["shared", "shared", "own"]),
         spiders=st.sampled_from([SPIDERS, ["link"], ["other"]]),
         egress=st.sampled_from(["", "192.0.2.1"]),
+        lanes=LANES,
     )
-    def hire(self, pool: str, spiders: list[str], egress: str) -> None:
-        self.hire_one(pool, spiders, egress)
+    def hire(self, pool: str, spiders: list[str], egress: str, lanes: tuple[bool, bool]) -> None:
+        self.hire_one(pool, spiders, egress, lanes)
 
     def some_worker(self, data: st.DataObject, *, alive: bool = True) -> ModelWorker | None:
         there = [worker for worker in self.leases if worker.alive is alive]

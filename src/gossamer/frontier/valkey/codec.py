@@ -11,13 +11,14 @@ import hashlib
 import secrets
 import struct
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gossamer.errors import BadInput, FrontierIncompatible
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Order, Rate, Run, Terms
 from gossamer.model.request import MAX_PAYLOAD_BYTES, Batch, Lease, request_id, request_id_prefix
 from gossamer.policy.cache import BoundedCache
@@ -29,6 +30,7 @@ _TAIL = struct.Struct(">8sH")  # identity, length of the URL
 _EXTENDED = 1  # flag: the URL is behind a tail header, and a payload may follow
 _SUSPECT = 8  # flag of a stored entry with which workers died: length and text of their names follow the header
 _SUSPECT_LENGTH_BYTES = 2
+_BROWSER = ",browser"  # behind a spider's name: the lane `browser`; lanes.lua has the same
 _NO_IDENTITY = bytes(8)
 """Stored identity of an entry that only its spider and URL distinguish."""
 
@@ -166,6 +168,27 @@ def unpack_policy(blob: bytes) -> DomainPolicy:
         return msgspec.convert(row, DomainPolicy)
 
 
+def stored_name(spider: str, *, render: bool) -> str:
+    """Return the name that stands for the spider where requests of this lane are stored. lanes.lua says how."""
+    return spider + _BROWSER if render else spider
+
+
+def lane_names(spiders: Iterable[str], *, plain: bool, browser: bool) -> list[str]:
+    """Return the names under which requests of these spiders are stored, those of the lanes that are wanted."""
+    return [
+        stored_name(spider, render=render)
+        for spider in spiders
+        for render in (False, True)
+        if (browser and spider != ASSET_SPIDER if render else plain)
+    ]
+
+
+def read_name(name: str) -> tuple[str, bool]:
+    """Return the spider of a stored name, and whether its requests are to be rendered (lane `browser`)."""
+    spider, comma, _ = name.partition(",")  # no spider has a comma in its name
+    return spider, bool(comma)
+
+
 def pack_tail(url: str, payload: bytes | None, identity: bytes) -> bytes:
     """Return an extended entry without its header: identity, URL, payload.
 
@@ -184,7 +207,7 @@ def pack_batch(batch: Batch) -> bytes:
     payloads = batch.payloads
     extended = batch.unfiltered or (payloads is not None and any(p is not None for p in payloads))
     head: list[str | int | bool | msgspec.Raw] = [
-        batch.spider,
+        stored_name(batch.spider, render=True) if batch.render else batch.spider,
         batch.domain,
         batch.priority,
         batch.depth,
@@ -268,6 +291,7 @@ def _part(batch: Batch, first: int, end: int) -> Batch:
         batch.fingerprints[first:end],
         None if batch.payloads is None else batch.payloads[first:end],
         batch.unfiltered,
+        render=batch.render,
     )
 
 
@@ -374,6 +398,9 @@ def decode_lease(
     """Return a lease from what `unpack_lease` returned. `index`: its place among the leases of the call. `id_prefix`:
     `request_id_prefix` of the run."""
     _, _, priority, spider, domain, _, _, _, _, start_ms, spacing_ms = stored
+    render = "," in spider
+    if render:
+        spider, _ = read_name(spider)
     try:
         deaths, attempt, depth, _, url, payload, identity = decode_entry(entry)
     except (struct.error, UnicodeDecodeError) as exc:
@@ -400,6 +427,7 @@ def decode_lease(
         call.egress,
         spacing_ms < 0,
         index in call.last,
+        render,
     )
 
 

@@ -223,12 +223,14 @@ class ValkeyFrontier:
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    async def open_leaseholder(self, *, pool: str, spiders: Sequence[str], egress: str = "") -> ValkeyLeaseholder:
+    async def open_leaseholder(
+        self, *, pool: str, spiders: Sequence[str], egress: str = "", plain: bool = True, browser: bool = False
+    ) -> ValkeyLeaseholder:
         check_names(pool, egress, *spiders)
         holder = ValkeyLeaseholder(
             self._commands,
             pool=pool,
-            spiders=spiders,
+            names=codec.lane_names(spiders, plain=plain, browser=browser),
             egress=egress,
             dead_after_ms=self._dead_after_ms,
             retention_ms=self._retention_ms,

@@ -13,7 +13,8 @@ Words of the patterns:
 - terms: the options of one submission, which its requests and their links share.
 - pool: a group of workers with requests of their own. Egress: the public address that requests leave from.
 - part: one spider's share of a crawl, which may expire or be stopped by itself.
-- lane: the kind of process that runs a spider (Gossamer's worker, or Scrapy).
+- spider: under which requests are stored; for those of the lane `browser`, its name and `,browser` (lanes.lua).
+- lane: kind of worker that a request needs: Gossamer's or Scrapy's, as its spider says, and one with a browser or any.
 - band: one of five ranges of priorities (`band_of` in places.lua); domains of a lower band are served first.
 - turn: a counter of the shard. Queues of equal priority are served by turn; a served one gets a new turn, the last.
 - token: 16 characters that stand for a crawl (`CrawlId.token`).

@@ -78,12 +78,13 @@ class ValkeyLeaseholder:
         commands: ScriptCommands,
         *,
         pool: str,
-        spiders: Sequence[str],
+        names: Sequence[str],
         egress: str,
         dead_after_ms: int,
         retention_ms: int,
         clock: Callable[[], float] | None,
     ) -> None:
+        """`names`: the names under which the requests that it takes are stored (see `codec.lane_names`)."""
         self._commands = commands
         self._pool = pool
         self._dead_after_ms = dead_after_ms
@@ -97,7 +98,7 @@ class ValkeyLeaseholder:
                 commands,
                 shard,
                 worker=self.worker,
-                spiders=spiders,
+                names=names,
                 on_lost=self._drop_lost,
                 on_settled=self._after_settlement,
             )

@@ -149,17 +149,24 @@ def _add_counters(info: CrawlInfo, counters: Mapping[bytes, bytes]) -> None:
         if not rest:  # not a counter of a spider
             continue
         if kind in _COUNTERS:
-            part = info.spiders.setdefault(rest.decode(), SpiderCounts())
             name = _COUNTERS[kind]
-            setattr(part, name, getattr(part, name) + int(value))
+            for part in _parts_of(info, rest):
+                setattr(part, name, getattr(part, name) + int(value))
         elif kind in _COUNTERS_BY_REASON:
-            spider, _, reason = rest.rpartition(b":")
-            part = info.spiders.setdefault(spider.decode(), SpiderCounts())
-            counts = getattr(part, _COUNTERS_BY_REASON[kind])
-            counts[reason.decode()] = counts.get(reason.decode(), 0) + int(value)
+            stored_name, _, reason = rest.rpartition(b":")
+            for part in _parts_of(info, stored_name):
+                counts = getattr(part, _COUNTERS_BY_REASON[kind])
+                counts[reason.decode()] = counts.get(reason.decode(), 0) + int(value)
         elif kind == b"p":
             priority = int(rest.rpartition(b":")[2])
             info.queued_by_priority[priority] = info.queued_by_priority.get(priority, 0) + int(value)
+
+
+def _parts_of(info: CrawlInfo, stored_name: bytes) -> list[SpiderCounts]:
+    """Return the counts that requests under this name belong to: their spider's, and those of the lane `browser`."""
+    spider, render = codec.read_name(stored_name.decode())
+    part = info.spiders.setdefault(spider, SpiderCounts())
+    return [part, info.rendering] if render else [part]
 
 
 def _set_early_end(info: CrawlInfo, parts: Mapping[str, str]) -> None:
@@ -293,7 +300,9 @@ def decode_share(domain: bytes, row: bytes) -> DomainInfo:
         share = msgspec.msgpack.decode(row)
         found = DomainInfo(domain.decode(), pages=int(share[0]))
         for index in range(2, len(share), 3):
-            spider, place, count = str(share[index]), str(share[index + 1]), int(share[index + 2])
+            name, place, count = str(share[index]), str(share[index + 1]), int(share[index + 2])
+            spider, render = codec.read_name(name)
+            found.rendering += count if render else 0
             priority = int(place.removeprefix(_LATER))
             if place.startswith(_LATER):
                 found.later += count
@@ -326,9 +335,10 @@ async def backlog(commands: ScriptCommands) -> list[Backlog]:
     found: dict[str, Backlog] = {}
     for row in await commands.everywhere("backlog"):
         for group, queued, domains in zip(row[::3], row[1::3], row[2::3], strict=True):
-            spider = group.decode().partition("|")[2]  # "<pool>|<spider>"
+            spider, render = codec.read_name(group.decode().partition("|")[2])  # "<pool>|<spider>"
             part = found.setdefault(spider, Backlog(spider, 0, 0))
             part.queued += int(queued)
+            part.rendering += int(queued) if render else 0
             part.domains += domains
     return [found[spider] for spider in sorted(found)]
 
@@ -372,6 +382,8 @@ async def find_url(
     if (queued := await search.in_queues(domain)) is not None:
         info.place = "queued"
         info.priority, info.position = queued
+        if search.stored_name != spider:
+            _, due, _ = await commands.call(shard, "domain_due", run.crawl.pool, search.stored_name, domain)
         info.due = float(due) / 1000 if due else None
     elif (retry_at := await search.in_retries()) is not None:
         info.place, info.due = "later", (retry_at + float(clock_offset)) / 1000
@@ -383,6 +395,7 @@ async def find_url(
     if search.entry is not None:
         info.deaths, info.failed_attempts, _, number, *_ = codec.decode_entry(search.entry)
         info.terms = await search.terms(number)
+        info.render = search.stored_name != spider
     if info.place in ("queued", "later") and (reason := await search.early_end()) is not None:
         return UrlInfo(spider=spider, seen=True, place="done", dropped=reason, terms=info.terms)
     return info
@@ -402,7 +415,10 @@ class _UrlSearch:
         self._keys = commands.keys[shard]
         self._token, self._run = run.crawl.id.token, run.number
         self._spider, self._url = spider, url
-        self._token_bytes, self._spider_bytes, self._url_bytes = self._token.encode(), spider.encode(), url.encode()
+        self._names = [codec.stored_name(spider, render=render) for render in (False, True)]
+        self.stored_name = spider
+        """Name under which the request is stored, once it is found: that of its lane."""
+        self._token_bytes, self._url_bytes = self._token.encode(), url.encode()
         self.entry: bytes | None = None
         """Entry of the request, once it is found where it waits or is held."""
         self.is_cut = False
@@ -413,14 +429,15 @@ class _UrlSearch:
         are looked at."""
         shares = self._keys.key(KeyPattern.SHARES, token=self._token)
         row = await self._commands.plain(self._shard, "HGET", shares, domain)
-        priorities = sorted(decode_share(domain.encode(), row).by_priority, reverse=True) if row else []
-        for priority in priorities:
-            key = self._keys.key(
-                KeyPattern.QUEUE, token=self._token, spider=self._spider, domain=domain, priority=priority
-            )
-            async for position, entry in self._elements(key):
-                if self._has_url(entry):
-                    return priority, position
+        share = decode_share(domain.encode(), row) if row else DomainInfo(domain)
+        names = self._names if share.rendering else self._names[:1]
+        for priority in sorted(share.by_priority, reverse=True):
+            for name in names:
+                key = self._keys.key(KeyPattern.QUEUE, token=self._token, spider=name, domain=domain, priority=priority)
+                async for position, entry in self._elements(key):
+                    if self._has_url(entry):
+                        self.stored_name = name
+                        return priority, position
         return None
 
     async def _elements(self, key: str) -> AsyncIterator[tuple[int, bytes]]:
@@ -463,7 +480,7 @@ class _UrlSearch:
         """Return the reason for which the shard has dropped all waiting requests of the spider: their entries stay in
         the queues for a moment. Empty: one of several reasons. None: it has not dropped them."""
         key, spider = self._keys.key(KeyPattern.COUNTERS, token=self._token), self._spider
-        counters = [f"D:{spider}:{reason}" for reason in _DROP_REASONS.values()]
+        counters = [f"D:{self.stored_name}:{reason}" for reason in _DROP_REASONS.values()]
         fields = ("run", "st", f"st:{spider}", *counters)
         run, state, part, *dropped = await self._commands.plain(self._shard, "HMGET", key, *fields)
         if run is None or int(run) != self._run:
@@ -491,7 +508,7 @@ class _UrlSearch:
         async for _, row in self._elements(self._keys.key(KeyPattern.FAILED, token=self._token)):
             if self._url_bytes in row:
                 counter, _, spider, _, entry = codec.unpack_parts(row, 5)
-                if spider == self._spider_bytes and codec.entry_url(entry) == self._url:
+                if spider.decode() in self._names and codec.entry_url(entry) == self._url:
                     return counter.decode().rpartition(":")[2]
         return ""
 
@@ -506,20 +523,27 @@ class _UrlSearch:
         """Return whether a member of LATER is the request: token, run, priority, spider, domain, entry."""
         if not self._may_be_in(member):
             return False
-        token, run, _, spider, _, entry = codec.unpack_parts(member, 6)
-        return self._is_of_run(token, run, spider) and self._has_url(entry)
+        token, run, _, name, _, entry = codec.unpack_parts(member, 6)
+        return self._is_request(token, run, name, entry)
 
     def _is_lease(self, raw: bytes) -> bool:
         """Return whether a stored lease is of the request: run, token, priority, spider, domain, scope, entry, and four
         fields that do not matter here (see `taken` in lease.lua)."""
         if not self._may_be_in(raw):
             return False
-        run, token, _, spider, _, _, entry, *_ = codec.unpack_parts(raw, 11)
-        return self._is_of_run(token, run, spider) and self._has_url(entry)
+        run, token, _, name, _, _, entry, *_ = codec.unpack_parts(raw, 11)
+        return self._is_request(token, run, name, entry)
 
     def _may_be_in(self, raw: bytes) -> bool:
         """Exclude most values without decoding them."""
         return self._url_bytes in raw and self._token_bytes in raw
 
-    def _is_of_run(self, token: bytes, run: bytes, spider: bytes) -> bool:
-        return (token, spider) == (self._token_bytes, self._spider_bytes) and codec.unpack_number(run) == self._run
+    def _is_request(self, token: bytes, run: bytes, name: bytes, entry: bytes) -> bool:
+        """Return whether this is the request, in either lane; if so, keep its entry and its name."""
+        if token != self._token_bytes or codec.unpack_number(run) != self._run:
+            return False
+        stored_name = name.decode()
+        if stored_name not in self._names or not self._has_url(entry):
+            return False
+        self.stored_name = stored_name
+        return True

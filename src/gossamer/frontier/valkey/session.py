@@ -65,17 +65,18 @@ class ShardSession:
         shard: int,
         *,
         worker: str,
-        spiders: Sequence[str],
+        names: Sequence[str],
         on_lost: Callable[[], None],
         on_settled: "SettledCallback",
     ) -> None:
-        """`on_lost` is called when a name was declared dead, `on_settled` after each call that settles."""
+        """`names`: under which the requests that it leases are stored. `on_lost` is called when a name was declared
+        dead, `on_settled` after each call that settles."""
         self.shard = shard
         self._commands = commands
         self._worker = worker
         self._on_lost = on_lost
         self._on_settled = on_settled
-        self._spiders = list(spiders)
+        self._stored_names = list(names)
         self._names_used = 1
         self.name = f"{worker}-{self._names_used}"
         """The worker's current name on this shard."""
@@ -209,7 +210,7 @@ class ShardSession:
         call = self._commands.call(
             self.shard, "lease", name, self._call_number, limit, pool, egress, retention_ms,
             _NAMES_LAST if may_wait else _MAY_WAIT,
-            int(self._call_number == self._first_call), *self._spiders,
+            int(self._call_number == self._first_call), *self._stored_names,
         )  # fmt: skip
         reply, charged = await self.charged(call, sent_at)
         if reply[0] == b"stale":
@@ -218,7 +219,7 @@ class ShardSession:
             return None
         self._unanswered_since = None
         self.has_later_work, self.has_capped_work = reply[1] != b"", bool(reply[7])
-        self._spiders.append(self._spiders.pop(0))  # the first spider is served first: another one next time
+        self._stored_names.append(self._stored_names.pop(0))  # the first spider is served first: another one next time
         first_id = self._call_number * _IDS_A_CALL
         return reply, LeaseCall(self.shard, name, egress, charged, float(reply[-1].split()[-1]), first_id, reply[-2])
 

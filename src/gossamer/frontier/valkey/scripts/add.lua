@@ -33,7 +33,7 @@
 -- include shard
 -- include add_urls
 -- seldom: count_app_domain, group_parts, has_requested_rates, has_spider, is_seen, last_hit, look_up, power_of_life,
---         ready_key, remove_queue, set_ready, set_strings, wake
+--         ready_key, remove_queue, set_ready, set_strings, spider_of, wake
 -- seldom: begin_run, check_finished, idle_until, join_agenda, load_domains, set_only_fingerprint, split_bucket
 -- seldom: due_in_turn, turn_of, turns_of
 local addition = {

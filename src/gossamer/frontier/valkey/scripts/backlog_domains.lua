@@ -9,36 +9,36 @@
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
 -- include places
+-- include lanes
 local MOST_QUEUES = 1000 -- of a domain: no more are counted
 local spider, most = ARGV[3], tonumber(ARGV[5])
--- The cursor: "<pool>|<place>|<inner cursor>".
-local pool_there, place, inner = string.match(ARGV[4], "^(.*)|(%d+)|(%d+)$")
+-- The cursor: "<group>|<place>|<inner cursor>".
+local group_there, place, inner = string.match(ARGV[4], "^(.*)|(%d+)|(%d+)$")
 place = tonumber(place)
 
-local pools = {} -- from the cursor's on, by name
+local groups = {} -- of both lanes, from the cursor's on, by name
 for _, group in ipairs(redis.call("HKEYS", BASE .. "backlog")) do
-  local pool, its_spider = string.match(group, "^([^|]*)|(.*)$")
-  if its_spider == spider and pool >= (pool_there or "") then
-    pools[#pools + 1] = pool
+  if spider_of(string.match(group, "|(.*)$")) == spider and group >= (group_there or "") then
+    groups[#groups + 1] = group
   end
 end
-table.sort(pools)
+table.sort(groups)
 
 -- Returns how many requests of the spider wait on a domain. Of very many queues only the first MOST_QUEUES count.
 local function count_requests(group, domain)
-  local total = 0
+  local total, name = 0, string.match(group, "|(.*)$")
   for _, member in ipairs(redis.call("ZRANGE", agenda_key(group, domain), 0, MOST_QUEUES - 1)) do
     local token, priority = string.match(member, "^(.-)|(.*)$")
-    total = total + redis.call("LLEN", BASE .. "q:" .. token .. "|" .. spider .. "|" .. domain .. "|" .. priority)
+    total = total + redis.call("LLEN", BASE .. "q:" .. token .. "|" .. name .. "|" .. domain .. "|" .. priority)
   end
   return total
 end
 
-local found, index = {}, 1 -- domain, requests, ...; position in `pools`
-while pools[index] and #found < 2 * most do
-  local group = pools[index] .. "|" .. spider
-  if pools[index] ~= pool_there then
-    pool_there, place, inner = pools[index], 1, "0"
+local found, index = {}, 1 -- domain, requests, ...; position in `groups`
+while groups[index] and #found < 2 * most do
+  local group = groups[index]
+  if group ~= group_there then
+    group_there, place, inner = group, 1, "0"
   end
   local is_set = place <= PER_EGRESS -- else a sorted set, whose members come with their scores
   local members
@@ -58,10 +58,10 @@ while pools[index] and #found < 2 * most do
     end
   end
 end
-if not pools[index] then
+if not groups[index] then
   return { "", found }
 end
-if pools[index] ~= pool_there then
-  pool_there, place, inner = pools[index], 1, "0"
+if groups[index] ~= group_there then
+  group_there, place, inner = groups[index], 1, "0"
 end
-return { pool_there .. "|" .. place .. "|" .. inner, found }
+return { group_there .. "|" .. place .. "|" .. inner, found }

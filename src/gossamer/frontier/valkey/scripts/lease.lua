@@ -55,7 +55,7 @@
 -- include check_finished
 -- seldom: agenda_key, agenda_score, block_of, change_agenda, count_app_domain, has_requested_rates, has_spider, last_hit,
 --         leave_band, list_egresses, next_gap, policy_of, power_of_life, queue_key, record_of, remove_domain, remove_queue,
---         scope_of, share_of, terms_number_of
+--         scope_of, share_of, spider_of, terms_number_of
 -- seldom: check_finished, count_done, count_later, crawls_with_other_limits, discard_queue, end_reason, end_rests, enqueue,
 --         give_way, has_others, lease_for_worker, park, release, remove_from_ready, starve
 -- seldom: due_in_turn, end_turns, hits_in_turn, place_waiting, take_turn, turn_of, turns_of

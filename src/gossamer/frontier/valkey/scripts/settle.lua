@@ -9,8 +9,8 @@
 -- ARGV  1, 2 see include/shard.lua  3 worker  4 retention ms
 --       5 ids of the leases (msgpack): first those that were fetched, then all others
 --       6 links that were dropped (msgpack): by position of the lease in 5, { reason, count, ... }
---       then for each of the others: outcome (failed, dropped, retry, postponed, returned, forwarded), reason, delay ms,
---       new tail or "". Where the outcome is failed or dropped, the delay is a code: -1: the request was not sent,
+--       then for each of the others: outcome (failed, dropped, retry, postponed, returned, forwarded, switched), reason,
+--       delay ms, new tail or "". Where the outcome is failed or dropped, the delay is a code: -1: the request was not sent,
 --       1: it is kept for retry_failed.lua, -2: both, 0: neither
 -- Returns { "stale" } where the worker is not registered, or
 --         { tokens idle on this shard, tokens whose page budget is used up }, each of them a list, or "" for none
@@ -27,6 +27,7 @@
 -- transition: leased -> later on postpone
 -- transition: leased -> queued on return
 -- transition: leased -> queued on forward
+-- transition: leased -> queued on switch
 -- transition: leased -> dropped on stop
 -- transition: leased -> dropped on expire
 -- transition: queued -> dropped on exhaust
@@ -41,7 +42,7 @@
 -- include check_finished
 -- include failures
 -- seldom: count_app, count_backlog, count_queued, end_reason, group_parts, has_requested_rates, last_hit, load_shares,
---         ready_key, set_ready, unpack_record, wake
+--         ready_key, set_ready, spider_of, unpack_record, wake
 -- seldom: count_on_domain, drop_waiting, end_run, release, settle_other, spiders_of, stays_idle
 -- seldom: due_in_turn, end_turns, turn_of
 local RETRY_PENALTY = 10 -- a retry has so much less priority
@@ -111,6 +112,7 @@ end
 --   its crawl or its spider's part has ended meanwhile: done, as dropped
 --   retry, postponed: queued again after the delay
 --   returned, forwarded: back in front of its queue
+--   switched: in front of its queue in the other lane (see lanes.lua), where it counts as added from now on
 -- A page of the budget that was not fetched is free again.
 local function settle_other(packed, at, limits)
   local outcome, delay, tail = ARGV[at], tonumber(ARGV[at + 2]), ARGV[at + 3]
@@ -147,6 +149,12 @@ local function settle_other(packed, at, limits)
       count_crawl(token, "T:" .. spider .. ":" .. ARGV[at + 1], 1)
     end
     queue_later(crawl, { priority, spider, domain, entry }, now + delay)
+  elseif outcome == "switched" then
+    local plain = spider_of(spider)
+    local name = plain == spider and plain .. BROWSER or plain
+    count_crawl(token, "a:" .. spider, -1)
+    count_crawl(token, "a:" .. name, 1)
+    enqueue(crawl, name, domain, priority, true, entry)
   else -- returned, forwarded
     enqueue(crawl, spider, domain, priority, true, entry)
   end

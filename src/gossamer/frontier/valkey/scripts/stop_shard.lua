@@ -67,7 +67,8 @@ end
 local purged_by_end
 if letter == "e" and spider ~= "" then
   write_counters()
-  purged_by_end = tonumber(redis.call("HGET", crawl.key, "D:" .. spider .. ":expired") or 0)
+  local expired = redis.call("HMGET", crawl.key, "D:" .. spider .. ":expired", "D:" .. spider .. BROWSER .. ":expired")
+  purged_by_end = (expired[1] or 0) + (expired[2] or 0)
 elseif letter ~= "b" and purged > 0 then
   purged_by_end = redis.call("HINCRBY", crawl.key, "pu:" .. spider, purged)
 else

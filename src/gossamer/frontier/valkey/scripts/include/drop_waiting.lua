@@ -4,6 +4,7 @@
 -- BASE and now are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include assets
 -- include counters
+-- include lanes
 
 -- Counts everything that waits (of one spider, or nil: of all) as dropped for a reason, at once. The queues are
 -- unlinked later: by `purge`, or by the lease that meets them. Where the page budget is the reason, assets stay.
@@ -16,7 +17,7 @@ local function drop_waiting(crawl, only_spider, reason)
     local kind, rest = string.match(row[i], "^([pql]):(.*)$")
     if kind then
       local spider = kind == "p" and string.match(rest, "^(.*):[^:]*$") or rest
-      if (not only_spider or spider == only_spider) and not (reason == "budget" and spider == ASSETS) then
+      if (not only_spider or spider_of(spider) == only_spider) and not (reason == "budget" and spider == ASSETS) then
         local count = tonumber(row[i + 1])
         redis.call("HDEL", crawl.key, row[i])
         if kind == "q" then

@@ -3,6 +3,7 @@
 -- Names that are not declared below come from these files or their includes:
 -- include assets
 -- include crawls
+-- include lanes
 
 -- State of a crawl, or of a spider's part of it, on a shard: "r" is running, "f" finished. The others end it early: "s"
 -- stopped, "e" expired, "b" its page budget is used up. Requests that come back later are dropped for this reason.
@@ -14,13 +15,8 @@ local function end_reason(crawl, spider)
   if crawl.state ~= "r" and not (crawl.state == "b" and spider == ASSETS) then
     return END_REASONS[crawl.state]
   end
-  if crawl.parts then
-    local part = crawl.parts[spider]
-    if part == nil then
-      part = redis.call("HGET", crawl.key, "st:" .. spider)
-      crawl.parts[spider] = part
-    end
-    return part and END_REASONS[part] or nil
-  end
-  return nil
+  if not crawl.parts then return nil end
+  local parts, name = crawl.parts, spider_of(spider)
+  if parts[name] == nil then parts[name] = redis.call("HGET", crawl.key, "st:" .. name) end
+  return parts[name] and END_REASONS[parts[name]] or nil
 end

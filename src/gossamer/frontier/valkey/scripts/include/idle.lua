@@ -5,22 +5,23 @@
 -- include counters
 -- include end_reasons
 
--- Returns each spider that had requests of this run here, and how many of them were dropped as expired: name, count,
--- ...
+-- Returns each spider that had requests of this run here, and how many of them (of both lanes) were dropped as expired:
+-- name, count, ...
 local function spiders_of(crawl)
   write_counters()
   local row, expired, spiders = redis.call("HGETALL", crawl.key), {}, {}
   for i = 1, #row, 2 do
     local kind, spider = string.match(row[i], "^([aD]):(.*)$")
-    if kind == "a" then
-      spiders[#spiders + 1] = spider
-    elseif kind == "D" then -- "<spider>:<reason>"; what was dropped for other reasons goes to "", which is not read
-      expired[string.match(spider, "^(.*):expired$") or ""] = row[i + 1]
+    local dropped = kind == "D" and string.match(spider, "^(.*):expired$")
+    if kind == "a" or dropped then
+      local name = spider_of(dropped or spider)
+      spiders[#spiders + 1] = not expired[name] and name or nil
+      expired[name] = (expired[name] or 0) + (dropped and row[i + 1] or 0)
     end
   end
   local answer = {}
   for _, spider in ipairs(spiders) do
-    answer[#answer + 1], answer[#answer + 2] = spider, tonumber(expired[spider] or 0)
+    answer[#answer + 1], answer[#answer + 2] = spider, expired[spider]
   end
   return answer
 end

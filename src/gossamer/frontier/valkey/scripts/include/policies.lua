@@ -1,6 +1,8 @@
 -- Domain policies: what the operator says about a domain, over the operator's default, over the built-in values.
 -- Fixed: the names of a policy's fields and values (codec.py packs them), and the names of scopes, under which hits are
 -- stored: a new name would forget the hits of the last window.
+-- BASE is in shard.lua; other names that are not declared below, in these files or their includes:
+-- include lanes
 local BUILT_IN_HITS, BUILT_IN_WINDOW = 1, 1000 -- as BUILT_IN_POLICY in model/crawl.py; the window in ms
 
 local policies, default_policy = {}, nil
@@ -72,8 +74,6 @@ local function scope_of(policy, spider, domain, egress)
   if policy.drops then
     return domain .. "|,dropped" -- no name has a comma
   end
-  if policy.by_ip then
-    return domain .. "|" .. (policy.by_type and spider or "") .. "|" .. egress
-  end
-  return domain .. "|" .. spider
+  if policy.by_ip then return domain .. "|" .. (policy.by_type and spider_of(spider) or "") .. "|" .. egress end
+  return domain .. "|" .. spider_of(spider)
 end
