@@ -1,146 +1,213 @@
-"""The dashboard's application: who may use it, its pages, and what each page asks of the API.
+"""The dashboard's application: who may use it, its pages, and which API each of them asks.
 
-A page below `/ui` is made from answers of the API. With the parameter `part`, an address returns only the part of the
+A page below `/ui` is made from answers of an API. With the parameter `part`, an address returns only the part of the
 page of this name, which a page that is visible asks for every two seconds.
 """
 
+import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 from typing import Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
+import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gossamer.dashboard import ROOT, crawls, domains, login, overview, workers
-from gossamer.dashboard.pages import DashboardPage
-from gossamer.dashboard.service import ApiRefused, ServiceClient
-from gossamer.dashboard.sessions import COOKIE, Sessions
+from gossamer.dashboard import ROOT, login, overview
+from gossamer.dashboard.crawl_section import crawl_section
+from gossamer.dashboard.pages import FILTERS, DashboardPage, DashboardSite
+from gossamer.dashboard.sections import DashboardSection, PageRoute, View
+from gossamer.dashboard.service import ApiClient, ApiRefused, InProcessClient
 from gossamer.dashboard.texts import Texts, language_for
-from gossamer.web.access import foreign_page_fault, local_fault
+from gossamer.dashboard.visitors import Forbidden, Gate, TokenGate, Visitor
+from gossamer.telemetry import logs
+from gossamer.web.access import foreign_page_fault
+from gossamer.web.html import Templates
 from gossamer.web.mounts import MountedApp, MountedApps
+from gossamer.web.rates import TokenBuckets, client_of
 from gossamer.web.static import StaticFiles
 
+log = logging.getLogger("gossamer.dashboard")
+
 _STATIC: Final = f"{ROOT}/static"
+_FORM: Final = "application/x-www-form-urlencoded"
+_PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
+"""Path that a proxy may name. Any other would make links of pages lead elsewhere."""
+_LOGINS_PER_SECOND: Final = 2.0
+"""Tries to log in, for one client; bursts may have twice as many. More makes a password easier to guess."""
+_OUTSIDER: Final = Visitor(name="", scope="")
+"""Visitor before the login."""
 
 
-def with_dashboard(api: ASGIApp, *, token: str) -> ASGIApp:
-    """Return an application that serves the API, and the dashboard below `/ui`. A browser that asks for `/` is sent to
-    the dashboard. `token`: the API's; empty: only programs and browsers of this machine may use both."""
+def with_dashboard(api: ASGIApp, *, token: str, sections: Sequence[DashboardSection] = ()) -> ASGIApp:
+    """Return an application that serves the API of a crawl service, and the dashboard below `/ui`. A browser that asks
+    for `/` is sent to the dashboard. `token`: the API's; empty: only programs and browsers of this machine may use
+    both. `sections`: further sections, about other APIs."""
+    own = crawl_section(lambda _visitor, client: InProcessClient(api, client=client, token=token))
+    return beside_dashboard(api, TokenGate(token), (own, *sections))
+
+
+def beside_dashboard(
+    app: ASGIApp, gate: Gate, sections: Sequence[DashboardSection], *, prefix_header: str = ""
+) -> ASGIApp:
+    """Return an application that serves the dashboard with these sections below `/ui`, and passes on everything else.
+    `prefix_header`: header in which a proxy names the path below which it serves everything; empty: none does."""
     static = StaticFiles(files("gossamer.dashboard") / "static", _STATIC)
-    dashboard = _Dashboard(api, token=token, static=static)
-    mounts = {_STATIC: MountedApp(static), ROOT: MountedApp(dashboard.app)}
-    return MountedApps(_SendBrowsersOn(api), mounts)
+    dashboard = _Dashboard(gate, sections, static, prefix_header)
+    longer = {
+        f"{ROOT}{path}": route.longest_body
+        for section in sections
+        for path, route in section.routes.items()
+        if route.longest_body
+    }
+    mounts = {_STATIC: MountedApp(static), ROOT: MountedApp(dashboard.app, longer_bodies=longer)}
+    return MountedApps(_SendBrowsersOn(app, prefix_header), mounts)
 
 
 class _SendBrowsersOn:
-    """Sends a browser that asks for `/` to the dashboard. Programs, which do not ask for HTML, get the API's answer."""
+    """Sends a browser that asks for `/` to the dashboard. Programs, which do not ask for HTML first, get the
+    application's answer."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, prefix_header: str) -> None:
         self._app = app
+        self._prefix_header = prefix_header
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/" and scope["method"] == "GET":
-            accepted = Request(scope).headers.get("accept", "")
+            request = Request(scope)
+            accepted = request.headers.get("accept", "")
             if accepted.lower().startswith("text/html"):
-                await RedirectResponse(f"{ROOT}/", 303)(scope, receive, send)
+                prefix = _prefix(request, self._prefix_header)
+                await RedirectResponse(f"{prefix}{ROOT}/", 303)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
-_View = Callable[[DashboardPage], Awaitable[Response]]
-
-_VIEWS: Final[Mapping[str, tuple[str, _View]]] = {
-    "/": ("GET", overview.show),
-    "/crawls": ("GET", crawls.show_list),
-    "/crawls/new": ("GET", crawls.show_form),
-    "/crawls/preview": ("POST", crawls.preview),
-    "/crawls/submit": ("POST", crawls.submit),
-    "/crawl": ("GET", crawls.show),
-    "/crawl/pages": ("GET", crawls.show_records),
-    "/crawl/stop": ("POST", crawls.stop),
-    "/domains": ("GET", domains.show_list),
-    "/domain": ("GET", domains.show),
-    "/domain/change": ("POST", domains.change),
-    "/workers": ("GET", workers.show),
-}
-
-
 class _Dashboard:
-    """Pages for one API."""
+    """Pages about the APIs of some sections."""
 
-    def __init__(self, api: ASGIApp, *, token: str, static: StaticFiles) -> None:
-        self._api = api
-        self._token = token
-        self._static = static
-        self._sessions = Sessions(token)
-        routes = [Route(path, self._endpoint(view), methods=[method]) for path, (method, view) in _VIEWS.items()]
+    def __init__(
+        self, gate: Gate, sections: Sequence[DashboardSection], static: StaticFiles, prefix_header: str
+    ) -> None:
+        self._gate = gate
+        packages = dict.fromkeys(("gossamer.dashboard", *(section.package for section in sections)))
+        templates = Templates(*packages, filters=FILTERS)
+        self._site = DashboardSite(sections, static, templates)
+        self._prefix_header = prefix_header
+        self._logins = TokenBuckets(_LOGINS_PER_SECOND, monotonic=time.monotonic)
+        routes = [Route("/", self._endpoint(PageRoute("GET", overview.show)), methods=["GET"])]
+        for section in sections:
+            for path, route in section.routes.items():
+                endpoint = self._endpoint(route, is_for_all=section.is_for_all)
+                routes.append(Route(path, endpoint, methods=[route.method]))
         routes += [
             Route("/login", self._show_login, methods=["GET"]),
             Route("/login", self._log_in, methods=["POST"]),
             Route("/logout", self._log_out, methods=["POST"]),
         ]
         self.app = Starlette(routes=routes, exception_handlers={404: self._not_found})
+        self.app.router.redirect_slashes = False  # the address would be made of the header Host
 
-    def _endpoint(self, view: _View) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, route: PageRoute, *, is_for_all: bool = False) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            page = await self._page(request)
-            if (refused := self._refusal(page)) is not None:
-                return refused
-            try:
-                return await view(page)
-            except ApiRefused as error:
-                return page.render("problem.html", status=error.status, detail=error.detail, status_code=error.status)
+            page = await self._admitted(request)
+            if isinstance(page, Response):
+                return page
+            if not page.may(route.scope):
+                detail = page.texts("problem.scope", needed=route.scope, name=page.visitor.name, has=page.visitor.scope)
+                return self._problem(page, 403, detail)
+            if is_for_all and page.visitor.project:
+                return self._problem(page, 403, page.texts("problem.one_project", project=page.visitor.project))
+            return await self._answer(page, route.view)
 
         return endpoint
 
-    async def _page(self, request: Request) -> DashboardPage:
-        host, port = request.client or ("", 0)
-        form: dict[str, str] = {}
-        if request.method == "POST":
-            form = dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
+    async def _answer(self, page: DashboardPage, view: View) -> Response:
+        """Return what a view makes of a page, or the page for its error."""
+        try:
+            return await view(await self._with_form(page))
+        except ApiRefused as error:
+            return self._problem(page, error.status, error.detail)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception:
+            log.exception("%s %s %s", logs.REQUEST_BROKE, page.request.method, page.request.url.path)
+            return self._problem(page, 500, page.texts("problem.bug"))
+
+    async def _admitted(self, request: Request) -> DashboardPage | Response:
+        """Return the page for a visitor who may use the dashboard, or the answer to another one. No body is read
+        before this."""
+        if fault := foreign_page_fault(request.method, request.headers):
+            return self._problem(self._page(request), 403, fault)
+        try:
+            visitor = await self._gate.visitor(request)
+        except Forbidden as error:
+            return self._problem(self._page(request), 403, str(error))
+        if visitor is None:
+            address = request.url
+            here = address.path.removeprefix(ROOT) + (f"?{address.query}" if address.query else "")
+            # A change is not repeated after the login, and its address has no page.
+            return self._page(request).go("/login", to=here if request.method == "GET" else "")
+        return self._page(request, visitor)
+
+    def _page(self, request: Request, visitor: Visitor = _OUTSIDER) -> DashboardPage:
+        address = request.client
+        client = (address.host, address.port) if address else None
         return DashboardPage(
-            path=request.url.path,
-            query=dict(request.query_params),
-            form=form,
-            service=ServiceClient(self._api, token=self._token, client=(host, port)),
-            texts=Texts(language_for(request.headers.get("accept-language", ""))),
-            static=self._static,
-            has_login=bool(self._token),
+            site=self._site,
             request=request,
+            texts=Texts(language_for(request.headers.get("accept-language", ""))),
+            visitor=visitor,
+            clients={} if visitor is _OUTSIDER else self._clients(visitor, client),
+            prefix=_prefix(request, self._prefix_header),
         )
 
-    def _refusal(self, page: DashboardPage) -> Response | None:
-        """Return the answer to a client that may not use the page. None: it may."""
-        headers = page.request.headers
-        fault = foreign_page_fault(page.request.method, headers)
-        if not fault and not self._token:
-            fault = local_fault(headers)
-        if fault:
-            return page.render("problem.html", status=403, detail=fault, status_code=403)
-        if self._token and not self._sessions.is_valid(page.request.cookies.get(COOKIE, ""), now=time.time()):
-            address = page.request.url
-            back = urlencode({"to": address.path.removeprefix(ROOT) + (f"?{address.query}" if address.query else "")})
-            return RedirectResponse(f"{ROOT}/login?{back}", 303)
-        return None
+    def _clients(self, visitor: Visitor, client: tuple[str, int] | None) -> dict[str, ApiClient]:
+        return {section.name: section.connect(visitor, client) for section in self._site.sections}
+
+    async def _with_form(self, page: DashboardPage) -> DashboardPage:
+        """Return a page with its form. A form with a file is left to the view."""
+        request = page.request
+        if request.method != "POST" or not request.headers.get("content-type", _FORM).lower().startswith(_FORM):
+            return page
+        text = (await request.body()).decode("utf-8", "replace")
+        form = dict(parse_qsl(text, keep_blank_values=True))
+        return msgspec.structs.replace(page, form=form)
+
+    def _problem(self, page: DashboardPage, status: int, detail: str) -> Response:
+        return page.render("problem.html", status=status, detail=detail, status_code=status)
 
     async def _show_login(self, request: Request) -> Response:
-        return login.show(await self._page(request))
+        return login.show(self._page(request))
 
     async def _log_in(self, request: Request) -> Response:
-        page = await self._page(request)
-        fault = foreign_page_fault(request.method, request.headers)
-        return login.begin(page, self._sessions, token=self._token, fault=fault)
+        page = self._page(request)
+        if fault := foreign_page_fault(request.method, request.headers):
+            return login.show(page, fault=fault, status_code=403)
+        if self._logins.take(client_of(request.client.host if request.client else "")):
+            return login.show(page, fault=page.texts("login.too_often"), status_code=429)
+        return await login.begin(await self._with_form(page), self._gate)
 
     async def _log_out(self, request: Request) -> Response:
-        return login.end(await self._page(request))
+        page = self._page(request)
+        if fault := foreign_page_fault(request.method, request.headers):
+            return self._problem(page, 403, fault)
+        return await login.end(page, self._gate)
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:
-        page = await self._page(request)
-        if (refused := self._refusal(page)) is not None:
-            return refused
-        return page.render("problem.html", status=404, detail=page.texts("problem.no_page"), status_code=404)
+        if request.url.path == ROOT:
+            return self._page(request).go("/")
+        page = await self._admitted(request)
+        return page if isinstance(page, Response) else self._problem(page, 404, page.texts("problem.no_page"))
+
+
+def _prefix(request: Request, header: str) -> str:
+    """Return the path below which a proxy serves the dashboard. Empty: none is named, or it is not valid."""
+    given = request.headers.get(header, "") if header else ""
+    return given if _PREFIX.fullmatch(given) else ""

@@ -1,13 +1,11 @@
-"""Login: the API's token, entered once."""
-
-import time
+"""Login: a token, entered once."""
 
 from starlette.responses import RedirectResponse, Response
 
 from gossamer.dashboard import ROOT
 from gossamer.dashboard.pages import DashboardPage
-from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
-from gossamer.web.access import is_secret
+from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS
+from gossamer.dashboard.visitors import Gate
 
 
 def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
@@ -15,18 +13,20 @@ def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Res
     return page.render("login.html", to=page.query.get("to", ""), fault=fault, status_code=status_code)
 
 
-def begin(page: DashboardPage, sessions: Sessions, *, token: str, fault: str) -> Response:
-    """Check the token, and begin a session. `fault`: a reason to refuse the request whatever its token is."""
-    if fault or not is_secret(page.form.get("token", "").strip().encode(), token):
-        return show(page, fault=fault or page.texts("login.wrong"), status_code=403)
+async def begin(page: DashboardPage, gate: Gate) -> Response:
+    """Check the secret, and begin a session. A session that the browser has already is ended."""
+    cookie = await gate.begin(page.form.get("token", "").strip())
+    if cookie is None:
+        return show(page, fault=page.texts("login.wrong"), status_code=403)
+    await gate.end(page.request.cookies.get(COOKIE, ""))
     # Only a path of the dashboard: an address of another site would make this page an open redirect.
     to = page.query.get("to", "")
-    response = RedirectResponse(ROOT + (to if to.startswith("/") else "/"), 303)
+    response = RedirectResponse(page.link("/") if not to.startswith("/") else page.prefix + ROOT + to, 303)
     response.set_cookie(
         COOKIE,
-        sessions.begin(now=time.time()),
+        cookie,
         max_age=SESSION_SECONDS,
-        path=ROOT,
+        path=page.prefix + ROOT,
         secure=page.request.url.scheme == "https",
         httponly=True,
         samesite="strict",
@@ -34,8 +34,9 @@ def begin(page: DashboardPage, sessions: Sessions, *, token: str, fault: str) ->
     return response
 
 
-def end(page: DashboardPage) -> Response:
-    """Take the session from the browser."""
+async def end(page: DashboardPage, gate: Gate) -> Response:
+    """End the session, and take its cookie from the browser."""
+    await gate.end(page.request.cookies.get(COOKIE, ""))
     response = page.go("/login")
-    response.delete_cookie(COOKIE, path=ROOT)
+    response.delete_cookie(COOKIE, path=page.prefix + ROOT)
     return response

@@ -1,30 +1,50 @@
-"""Overview: what needs attention, what runs, and how the service is."""
+"""Overview: what needs attention, what runs, and how each API is."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
+from gossamer.dashboard.sections import DashboardSection
+from gossamer.dashboard.service import ApiRefused
 
 _CRAWLS_SHOWN = 12
 
 
 async def show(page: DashboardPage) -> Response:
-    """Return the page."""
+    """Return the page, with a part of each section that the visitor may see."""
+    sections = [section for section in page.site.sections if not (section.is_for_all and page.visitor.project)]
+    parts = await asyncio.gather(*(_part(page, section) for section in sections))
+    faults = [fault for _, _, fault in parts if fault]
+    values = {name: value for _, given, _ in parts for name, value in given.items()}
+    return page.render("overview.html", parts=[name for name, _, fault in parts if not fault], faults=faults, **values)
+
+
+async def _part(page: DashboardPage, section: DashboardSection) -> tuple[str, Mapping[str, Any], str]:
+    """Return a section's template and its values; or why its API cannot be asked, in place of values."""
+    try:
+        return section.overview.template, await section.overview.values(page), ""
+    except ApiRefused as error:
+        return section.overview.template, {}, error.detail
+
+
+async def crawl_values(page: DashboardPage) -> Mapping[str, Any]:
+    """Return what the overview shows of the crawl service."""
     health, running, workers, queues = await asyncio.gather(
         page.service.get("/"),
         page.service.get("/v1/crawls", state="running", limit=_CRAWLS_SHOWN),
         page.service.get("/v1/workers"),
         page.service.get("/v1/queues"),
     )
-    return page.render(
-        "overview.html",
-        health=health,
-        crawls=running["items"],
-        has_more=bool(running["cursor"]),
-        workers=workers["items"],
-        processes=workers["processes"],
-        troubles=workers["troubles"],
-        queued=queues["total"],
-        leased=sum(worker["leased"] for worker in workers["items"]),
-    )
+    return {
+        "health": health,
+        "crawls": running["items"],
+        "has_more": bool(running["cursor"]),
+        "workers": workers["items"],
+        "processes": workers["processes"],
+        "troubles": workers["troubles"],
+        "queued": queues["total"],
+        "leased": sum(worker["leased"] for worker in workers["items"]),
+    }

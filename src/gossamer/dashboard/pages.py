@@ -1,6 +1,6 @@
 """A page that a browser asked for, with what views need to make it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -8,11 +8,13 @@ from urllib.parse import urlencode
 import msgspec
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from gossamer.dashboard import ROOT
-from gossamer.dashboard.service import ServiceClient
+from gossamer.dashboard.sections import DashboardSection, NavigationEntry
+from gossamer.dashboard.service import ApiClient, StreamedAnswer
 from gossamer.dashboard.texts import Texts
+from gossamer.dashboard.visitors import Visitor
 from gossamer.web.html import Templates
 from gossamer.web.static import StaticFiles
 
@@ -32,6 +34,37 @@ def _utc(epoch: float) -> str:
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def _duration(seconds: float) -> str:
+    """Return a duration in its two largest units."""
+    left = max(0, int(seconds))
+    parts = [(left // 86400, "d"), (left // 3600 % 24, "h"), (left // 60 % 60, "min"), (left % 60, "s")]
+    first = next((place for place, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    return " ".join(f"{count}\u202f{unit}" for count, unit in parts[first : first + 2] if count or first == 3)
+
+
+def _iso_utc(text: str) -> str:
+    """Return a time in ISO 8601, UTC, for browsers without scripts."""
+    return f"{text[:19].replace('T', ' ')} UTC"
+
+
+def _until(start: str | None, end: str | None) -> str:
+    """Return the time between two times in ISO 8601. An end of None is now; a start of None: there is none."""
+    if not start:
+        return "–"
+    until = datetime.fromisoformat(end) if end else datetime.now(UTC)
+    return _duration((until - datetime.fromisoformat(start)).total_seconds())
+
+
+def _whole(value: object) -> object:
+    """Return a count with a thin space between thousands; anything else that a program calls a count as it is."""
+    return _number(value) if isinstance(value, int | float) and abs(value) < 1e15 else value
+
+
+def _last_line(text: str) -> str:
+    """Return the last line of a text, which of a traceback is the error."""
+    return text.strip().rpartition("\n")[2]
+
+
 def _with_code(text: str) -> Markup:
     """Return a text in which what stands between backticks is code."""
     return Markup("").join(
@@ -40,34 +73,103 @@ def _with_code(text: str) -> Markup:
     )
 
 
-_TEMPLATES: Final = Templates(
-    "gossamer.dashboard", filters={"number": _number, "plain": _plain, "utc": _utc, "with_code": _with_code}
-)
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "duration": _duration,
+    "iso_utc": _iso_utc,
+    "last_line": _last_line,
+    "number": _number,
+    "plain": _plain,
+    "until": _until,
+    "utc": _utc,
+    "whole": _whole,
+    "with_code": _with_code,
+}
+"""Functions for texts, by their names in templates."""
+
+
+class DashboardSite(msgspec.Struct, frozen=True):
+    """Parts that all pages of a dashboard share."""
+
+    sections: Sequence[DashboardSection]
+    static: StaticFiles
+    templates: Templates
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the sections."""
+        return frozenset(section.name for section in self.sections)
 
 
 class DashboardPage(msgspec.Struct, frozen=True):
     """Page of one request, with what its view needs."""
 
-    path: str
-    query: Mapping[str, str]
-    form: Mapping[str, str]
-    service: ServiceClient
-    texts: Texts
-    static: StaticFiles
-    has_login: bool
+    site: DashboardSite
     request: Request
+    texts: Texts
+    visitor: Visitor
+    clients: Mapping[str, ApiClient]
+    """Clients of the sections' APIs, by the names of the sections."""
+    prefix: str = ""
+    """Path below which a proxy serves the dashboard."""
+    form: Mapping[str, str] = {}
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """Parameters of the address."""
+        return self.request.query_params
+
+    @property
+    def path(self) -> str:
+        """Path of the page, as the browser knows it."""
+        return self.prefix + self.request.url.path
+
+    @property
+    def service(self) -> ApiClient:
+        """Client of the crawl service."""
+        return self.clients["crawls"]
+
+    @property
+    def platform(self) -> ApiClient:
+        """Client of the platform."""
+        return self.clients["platform"]
 
     @property
     def part(self) -> str:
         """Name of the only part that is asked for; empty: the whole page."""
         return self.query.get("part", "")
 
+    def may(self, scope: str) -> bool:
+        """Return whether the visitor has a scope."""
+        return self.visitor.may(scope)
+
+    def navigation(self) -> Iterator[NavigationEntry]:
+        """Yield the links at the top that the visitor may follow."""
+        if not self.visitor.may("read"):
+            return
+        yield NavigationEntry("/", "nav.overview")
+        for section in self.site.sections:
+            for entry in section.navigation:
+                if self.visitor.may(entry.scope) and not (entry.is_for_all and self.visitor.project):
+                    yield entry
+
     def render(self, template: str, *, status_code: int = 200, **values: Any) -> Response:
         """Return a page. Where a part is asked for, the template `NAME_live.html` of `NAME.html` is rendered alone."""
         if self.part:
             template = template.replace(".html", "_live.html")
-        content = _TEMPLATES.render(template, t=self.texts, page=self, asset=self.static.address, link=link, **values)
-        return Response(content, status_code, media_type="text/html")
+        content = self.site.templates.render(
+            template, t=self.texts, page=self, asset=self.asset, link=self.link, may=self.may, **values
+        )
+        # A job may report text that is no Unicode.
+        return Response(content.encode(errors="replace"), status_code, media_type="text/html; charset=utf-8")
+
+    def link(self, path: str, **query: object) -> str:
+        """Return the address of a page of the dashboard."""
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return f"{self.prefix}{ROOT}{path}" + (f"?{urlencode(given)}" if given else "")
+
+    def asset(self, name: str) -> str:
+        """Return the address of a file of the pages."""
+        return self.prefix + self.site.static.address(name)
 
     def address(self, **changes: str) -> str:
         """Return the address of this page with other parameters. An empty value leaves a parameter out."""
@@ -76,10 +178,10 @@ class DashboardPage(msgspec.Struct, frozen=True):
 
     def go(self, path: str, **query: str) -> Response:
         """Return an answer that sends the browser to another page."""
-        return RedirectResponse(link(path, **query), 303)
+        return RedirectResponse(self.link(path, **query), 303)
 
-
-def link(path: str, **query: object) -> str:
-    """Return the address of a page of the dashboard."""
-    given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{ROOT}{path}?{urlencode(given)}" if given else f"{ROOT}{path}"
+    def pass_on(self, answer: StreamedAnswer, *names: str) -> Response:
+        """Return an answer of an API as it is, with these of its headers."""
+        kept = ("content-type", "content-disposition", "content-length", *names)
+        headers = {name: answer.headers[name] for name in kept if name in answer.headers}
+        return StreamingResponse(answer.parts, headers=headers)

@@ -1,15 +1,20 @@
-"""Client of the crawl service's API, which runs in the same process.
+"""Clients of an API: what pages show and change goes through one.
 
-A call passes through the API's own checks and limits, but no socket.
+The API may run in the same process (`InProcessClient`: a call passes through the API's own checks and limits, but no
+socket), or in another one.
 """
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
-from urllib.parse import quote, urlencode
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote, urlencode
 
 import msgspec
 from starlette.types import ASGIApp, Message
+
+_PARTS: Final = 2
+"""Parts of an answer that wait for a slow browser. More need more memory for each download."""
 
 
 class ApiRefused(Exception):
@@ -21,21 +26,39 @@ class ApiRefused(Exception):
         self.detail = detail
 
 
+class StreamedAnswer(NamedTuple):
+    """An answer whose body is passed on in parts."""
+
+    headers: Mapping[str, str]
+    """Names are in lower case."""
+    parts: AsyncIterator[bytes]
+
+
+class ApiCall(NamedTuple):
+    """A request to an API."""
+
+    method: str
+    path: str
+    """Percent-encoded."""
+    query: Mapping[str, Any] = {}
+    """Parameters; those that are None are left out, and lists are repeated."""
+    content: bytes = b""
+    content_type: str = "application/json"
+
+    @property
+    def target(self) -> str:
+        """The query as it stands in an address."""
+        given = {name: value for name, value in self.query.items() if value is not None}
+        return urlencode(given, doseq=True)
+
+
 def crawl_path(appid: str, crawlid: str, *rest: str) -> str:
     """Return the path of a crawl, or of what is below it, in the API."""
     return "/".join(["/v1/crawls", *(quote(name, safe="") for name in (appid, crawlid, *rest))])
 
 
-class ServiceClient:
-    """Calls the API as one client, whose address counts for the limits of the API."""
-
-    def __init__(self, api: ASGIApp, *, token: str, client: tuple[str, int]) -> None:
-        """`token`: the API's; empty: it has none. `client`: address and port of the browser."""
-        self._api = api
-        self._headers = [(b"host", b"localhost"), (b"accept", b"application/json")]
-        if token:
-            self._headers.append((b"authorization", f"Bearer {token}".encode()))
-        self._client = client
+class ApiClient(ABC):
+    """Calls an API on behalf of one visitor."""
 
     async def get(self, path: str, **query: Any) -> Any:
         """Return the answer to GET. Values of `query` that are None are left out. Raises ApiRefused."""
@@ -45,41 +68,137 @@ class ServiceClient:
         """Return the answer to a request with this JSON body, if one is given. Raises ApiRefused for statuses of 400
         and above."""
         content = b"" if body is None else msgspec.json.encode(body)
-        headers = list(self._headers)
-        if content:
-            headers += [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-        asked = {name: value for name, value in (query or {}).items() if value is not None}
-        raw = path.encode("ascii")
-        scope = {
-            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": method,
-            "scheme": "http", "path": path, "raw_path": raw, "query_string": urlencode(asked).encode("ascii"),
-            "root_path": "", "headers": headers, "client": self._client, "server": ("localhost", 80), "state": {},
-        }  # fmt: skip
-        status, answer = await _answer(self._api, scope, content)
-        value = msgspec.json.decode(answer) if answer else None
+        return await self.send(ApiCall(method, path, query or {}, content))
+
+    async def send(self, call: ApiCall) -> Any:
+        """Return the answer to a request. Raises ApiRefused for statuses of 400 and above."""
+        status, answer = await self._exchange(call)
         if status >= 400:
-            problem = value if isinstance(value, dict) else {}
-            raise ApiRefused(status, str(problem.get("detail") or problem.get("title") or f"status {status}"))
-        return value
+            raise refusal(status, answer)
+        return msgspec.json.decode(answer) if answer else None
+
+    @abstractmethod
+    async def _exchange(self, call: ApiCall) -> tuple[int, bytes]:
+        """Return status and body of the answer. Raises ApiRefused if there is none."""
+
+    @abstractmethod
+    async def stream(self, call: ApiCall) -> StreamedAnswer:
+        """Return the answer to a request, whose body is read as the browser takes it. Raises ApiRefused."""
 
 
-async def _answer(api: ASGIApp, scope: dict[str, Any], content: bytes) -> tuple[int, bytes]:
-    """Return status and body of the API's answer to one request."""
-    status, parts = 500, []
-    bodies: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
-    never = asyncio.Event()
+def refusal(status: int, answer: bytes) -> ApiRefused:
+    """Return the error for an answer that is a problem (RFC 9457), or anything else."""
+    try:
+        problem = msgspec.json.decode(answer)
+    except msgspec.DecodeError:
+        problem = {}
+    given = problem if isinstance(problem, dict) else {}
+    return ApiRefused(status, str(given.get("detail") or given.get("title") or f"status {status}"))
 
-    async def receive() -> Message:
-        if not bodies:
-            await never.wait()  # the client stays connected until it has the answer
-        return bodies.pop()
 
-    async def send(message: Message) -> None:
-        nonlocal status
-        if message["type"] == "http.response.start":
-            status = message["status"]
-        else:
-            parts.append(message.get("body", b""))
+class InProcessClient(ApiClient):
+    """Calls an API that runs in this process."""
 
-    await api(scope, receive, send)
-    return status, b"".join(parts)
+    def __init__(
+        self,
+        api: ASGIApp,
+        *,
+        client: tuple[str, int] | None,
+        token: str = "",
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`client`: address and port of the browser, which count for the API's limits. `token`: the API's; empty: it
+        has none. `state`: what the API may know of the sender, such as who it is, without asking for a token."""
+        self._api = api
+        self._headers = [(b"host", b"localhost"), (b"accept", b"application/json")]
+        if token:
+            self._headers.append((b"authorization", f"Bearer {token}".encode()))
+        self._client = client
+        self._state = state or {}
+
+    def _scope(self, call: ApiCall) -> dict[str, Any]:
+        headers = list(self._headers)
+        if call.content:
+            length = str(len(call.content)).encode()
+            headers += [(b"content-type", call.content_type.encode()), (b"content-length", length)]
+        raw = call.path.encode("ascii")
+        return {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
+            "method": call.method, "scheme": "http", "path": unquote(call.path), "raw_path": raw,
+            "query_string": call.target.encode("ascii"), "root_path": "", "headers": headers, "client": self._client,
+            "server": ("localhost", 80), "state": dict(self._state),
+        }  # fmt: skip
+
+    async def _exchange(self, call: ApiCall) -> tuple[int, bytes]:
+        status, parts = 500, []
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                parts.append(message.get("body", b""))
+
+        await self._api(self._scope(call), _Body(call.content).receive, send)
+        return status, b"".join(parts)
+
+    async def stream(self, call: ApiCall) -> StreamedAnswer:
+        """Return the answer to a request, whose body is read as the browser takes it. Raises ApiRefused."""
+        messages: asyncio.Queue[Message] = asyncio.Queue(_PARTS)
+        running = asyncio.create_task(self._run(call, messages))
+        try:
+            start = await messages.get()
+            if start["status"] >= 400:
+                raise refusal(start["status"], b"".join([part async for part in _parts(messages)]))
+        except BaseException:
+            running.cancel()
+            raise
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in start["headers"]}
+
+        async def parts() -> AsyncIterator[bytes]:
+            try:
+                async for part in _parts(messages):
+                    yield part
+            finally:
+                running.cancel()  # the browser may be gone before the end
+
+        return StreamedAnswer(headers, parts())
+
+    async def _run(self, call: ApiCall, messages: "asyncio.Queue[Message]") -> None:
+        begun = False
+
+        async def send(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await messages.put(message)
+
+        try:
+            await self._api(self._scope(call), _Body(call.content).receive, send)
+        except Exception:
+            if not begun:
+                await messages.put({"type": "http.response.start", "status": 500, "headers": []})
+            await messages.put({"type": "http.response.body", "more_body": False, "broken": True})
+
+
+class _Body:
+    """Body of a request, sent at once. Its client stays connected until it has the answer."""
+
+    def __init__(self, content: bytes) -> None:
+        self._messages: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+
+    async def receive(self) -> Message:
+        if not self._messages:
+            await asyncio.Event().wait()
+        return self._messages.pop()
+
+
+async def _parts(messages: "asyncio.Queue[Message]") -> AsyncIterator[bytes]:
+    """Yield the parts of a body. Raises ApiRefused if it ends before it is complete."""
+    while True:
+        message = await messages.get()
+        if message.get("broken"):
+            raise ApiRefused(500, "the answer broke off")
+        if message.get("body"):
+            yield message["body"]
+        if not message.get("more_body", False):
+            return

@@ -93,6 +93,16 @@ class ServiceSettings(SettingGroup):
         "Token that clients of the API have to send, as Authorization: Bearer <token>. Empty: no token, and the API "
         "listens on loopback only",
     )
+    platform: str = field_of(
+        "",
+        "Address of a manager of Scrapy projects (gossamer manager or scrapyd), such as http://localhost:6800. The "
+        "dashboard of this service shows its projects and jobs, too. Empty: none",
+    )
+    platform_token: str = field_of(
+        "",
+        "Token with which the dashboard asks that manager. All visitors of the dashboard may do what it permits. "
+        "Empty: none is needed",
+    )
     metrics: str = field_of(
         "",
         "ADDRESS:PORT that serves /metrics, /readyz and /healthz without a token, for example 0.0.0.0:9091. Empty: the "

@@ -4,21 +4,22 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 
 class Templates:
-    """Templates of one package, in its folder `templates`. A page is made when it is first asked for, not before."""
+    """Templates in the folders `templates` of packages. A page is made when it is first asked for, not before."""
 
-    def __init__(self, package: str, *, filters: dict[str, Callable[..., Any]] | None = None) -> None:
-        """`filters`: functions for texts, by their names in templates."""
-        self._package = package
+    def __init__(self, *packages: str, filters: dict[str, Callable[..., Any]] | None = None) -> None:
+        """`packages`: a template is that of the first package that has one of its name. `filters`: functions for
+        texts, by their names in templates."""
+        self._packages = packages
         self._filters = filters or {}
 
     @cached_property
     def _environment(self) -> Environment:
         environment = Environment(
-            loader=PackageLoader(self._package),
+            loader=ChoiceLoader([PackageLoader(package) for package in self._packages]),
             extensions=["jinja2.ext.do"],
             autoescape=True,
             undefined=StrictUndefined,

@@ -5,6 +5,7 @@ server did not provide, whatever texts of others it contains.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from starlette.datastructures import MutableHeaders
@@ -41,6 +42,8 @@ class MountedApp(NamedTuple):
     policy: str = STRICT_POLICY
     """Content-Security-Policy of its responses."""
     longest_body: int = _BODY_BYTES
+    longer_bodies: Mapping[str, int] = MappingProxyType({})
+    """Longest bodies of single paths that take files."""
 
 
 class MountedApps:
@@ -74,4 +77,4 @@ class MountedApps:
 
 
 def _limited(mount: MountedApp) -> ASGIApp:
-    return BodyLimit(mount.app, longest=lambda _path: mount.longest_body)
+    return BodyLimit(mount.app, longest=lambda path: mount.longer_bodies.get(path, mount.longest_body))

@@ -1,12 +1,12 @@
 """Addresses of Scrapy Cloud's web pages, which shub prints: /p/PROJECT and /p/PROJECT/SPIDER/JOB, all of them numbers.
 
-They lead to the server's own pages of the project and of the job, by a relative address, because a proxy may serve all
+They lead to the dashboard's pages of the project and of the job, by a relative address, because a proxy may serve all
 of it below a path of its own.
 """
 
 import re
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
@@ -16,12 +16,12 @@ from gossamer_platform.state.tokens import TokenScope
 
 async def _job(call: CloudCall) -> Response:
     row = await call.existing_job()
-    return _redirect(call, f"jobs/{row.id}")
+    return _redirect(call, f"ui/job?id={row.id}")
 
 
 async def _project(call: CloudCall) -> Response:
     project = await call.project()
-    return _redirect(call, f"projects/{quote(project.name, safe='')}")
+    return _redirect(call, f"ui/project?{urlencode({'project': project.name})}")
 
 
 def _redirect(call: CloudCall, path: str) -> Response:

@@ -19,6 +19,7 @@ from gossamer.cli.commands.beside import PARENT_VARIABLE
 from gossamer.cli.parser import option
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
+from gossamer.dashboard import dashboard_address
 from gossamer.errors import BadInput, GossamerError
 from gossamer.extras import install_advice
 from gossamer.net.credentials import has_password
@@ -177,6 +178,7 @@ async def _run_manager(
             f"The manager is at {address}. To run jobs: gossamer node --manager {address}{elsewhere}. Ctrl-C stops the "
             "manager, not the jobs."
         )
+        terminal.print_stderr(f"  dashboard  {dashboard_address(address)}")
 
     limit_seconds, kept = limits
     work = ManagerOptions(config, store, _retention(kept), limit_seconds)
@@ -335,6 +337,8 @@ async def _run_scrapyd(files: list[Path]) -> None:
             f"Scrapyd's interface is at {address}. Up to {counted(config.slots, 'job')} at a time. Ctrl-C stops the "
             "server, not the jobs."
         )
+        if address.startswith("http:"):  # no browser opens a Unix socket
+            terminal.print_stderr(f"  dashboard  {dashboard_address(address)}")
 
     await _until_stopped(lambda stopping: run_scrapyd(config, stopping=stopping, ready=ready, say=terminal.say))
     later = "no later start knows of them, because dbs_dir is :memory:."

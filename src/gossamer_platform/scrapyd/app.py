@@ -20,16 +20,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from gossamer.errors import BadInput, GossamerError
+from gossamer.errors import GossamerError
 from gossamer.storage.objects import StorageUnavailable
 from gossamer.telemetry import logs
+from gossamer.web.mounts import page_headers
 from gossamer.web.streams import EventStreams
 from gossamer_platform.delivery.crawls import CrawlService
 from gossamer_platform.lifecycle import JobState
 from gossamer_platform.manager.operations import BrokenVersion, Manager
 from gossamer_platform.names import UnsafeName
-from gossamer_platform.scrapyd import browsing, pages
-from gossamer_platform.scrapyd.browsing import BrowserPages
+from gossamer_platform.scrapyd import pages
 from gossamer_platform.scrapyd.config import ScrapydConfig
 from gossamer_platform.scrapyd.endpoints import Endpoints, Form, ScrapydEndpoint
 from gossamer_platform.scrapyd.files import ServedFiles
@@ -56,6 +56,8 @@ _SUBJECT: Final = (b"project", b"version", b"_version", b"spider", b"job", b"job
 """Parameters that the audit shows. Arguments of spiders may be secrets."""
 _MISSING: Final = ("No Such Resource", "There is no page at this address.")
 """Heading, which is Scrapyd's, and text of the page in place of one that does not exist."""
+_PAGE_ROWS: Final = 100
+"""Projects on one page."""
 _METHODS: Final = {"GET": ("HEAD", "OPTIONS", "GET"), "POST": ("HEAD", "OPTIONS", "POST")}
 """Methods that an endpoint names in an error, by its own method. Scrapyd's order: fixed."""
 
@@ -66,11 +68,10 @@ class ScrapydApp:
     def __init__(
         self, manager: Manager, config: ScrapydConfig, files: ServedFiles, nodes: RemoteNodes | None = None
     ) -> None:
-        self._manager = manager
-        self._config = config
+        self.manager = manager
+        self.config = config
         self._files = files
         endpoints = Endpoints(manager, config, files).by_name
-        self._browser_pages = BrowserPages(manager, files)
         self._endpoints = {name: endpoint for name, endpoint in endpoints.items() if name in config.services}
         self._large_bodies = asyncio.Semaphore(_LARGE_BODIES)
         self.access = AccessControl(
@@ -79,13 +80,13 @@ class ScrapydApp:
         )
         service = CrawlService.of(config.crawl_service, config.crawl_service_token)
         self.streams = EventStreams()
-        self._v1 = create_app(PlatformContext(manager, files, self._principal, service, nodes), self.streams)
+        self.v1 = create_app(PlatformContext(manager, files, self._principal, service, nodes), self.streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         if scope["path"].startswith(("/v1/", "/nodes/v1/")):
-            await self._v1(scope, receive, send)
+            await self.v1(scope, receive, send)
             return
         request = Request(scope, receive)
         try:
@@ -108,7 +109,10 @@ class ScrapydApp:
             return self._with_cors(await self._call(request, endpoint, admitted), endpoint)
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("Only GET and HEAD.", 405, {"Allow": "HEAD, GET"})
-        return await self._page(request, path) or HTMLResponse(self._frame(request).problem(*_MISSING), 404)
+        page = await self._page(request, path) or HTMLResponse(self._frame(request).problem(*_MISSING), 404)
+        for header, value in page_headers().items():
+            page.headers.setdefault(header, value)
+        return page
 
     # --- access -------------------------------------------------------------------------------------------------------
 
@@ -155,13 +159,13 @@ class ScrapydApp:
             message = _message(error)
             if not isinstance(error, GossamerError | ValueError):
                 log.exception("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path)
-            if self._config.debug:
+            if self.config.debug:
                 return PlainTextResponse(traceback.format_exc())
             return self._json({"status": "error", "message": message})
         if endpoint.is_audited:
             subject = " ".join(value.decode(errors="replace") for value in named if value)
             action = f"scrapyd.{request.url.path.rpartition('/')[2].removesuffix('.json')}"
-            await self._manager.record(principal.name, action, subject)
+            await self.manager.record(principal.name, action, subject)
         return self._json({**fields, "status": "ok"})
 
     async def _parameters(self, request: Request) -> Parameters:
@@ -171,13 +175,13 @@ class ScrapydApp:
         announced = int(request.headers.get("content-length") or _MAX_BODY_BYTES)
         if announced < _LARGE_BODY_BYTES:
             return found | parse_body(request.headers.get("content-type", ""), await request.body())
-        new_file = self._manager.artefacts.temporary_file
+        new_file = self.manager.artefacts.temporary_file
         async with spooled(request.stream(), new_file, limit=_MAX_BODY_BYTES) as file, self._large_bodies:
             kind = request.headers.get("content-type", "")
             return found | await asyncio.to_thread(lambda: parse_body(kind, file.read()))
 
     def _json(self, fields: Mapping[str, Any], status: int = 200) -> Response:
-        content = json.dumps({**fields, "node_name": self._config.node_name}).encode() + b"\n"
+        content = json.dumps({**fields, "node_name": self.config.node_name}).encode() + b"\n"
         return Response(content, status, media_type="application/json")
 
     def _with_cors(self, response: Response, endpoint: ScrapydEndpoint | None) -> Response:
@@ -190,10 +194,10 @@ class ScrapydApp:
     # --- pages --------------------------------------------------------------------------------------------------------
 
     def _frame(self, request: Request) -> PageFrame:
-        config = self._config
+        config = self.config
         host = request.headers.get("host", f"localhost:{config.http_port}")
         prefix = request.headers.get(config.prefix_header, "")
-        return PageFrame(config, prefix, host, is_manager=self._manager.has_remote_nodes)
+        return PageFrame(config, prefix, host, is_manager=self.manager.has_remote_nodes)
 
     async def _page(self, request: Request, path: str) -> Response | None:
         if "\0" in unquote(request.url.path) + unquote(request.url.query):  # no database takes it
@@ -201,18 +205,12 @@ class ScrapydApp:
         frame = self._frame(request)
         if path == "/":
             after = request.query_params.get("after", "")
-            known, live, ended = await self._manager.read(lambda connection: self._overview(connection, after))
-            more = known[-1].name if len(known) == browsing.PAGE_ROWS else ""
+            known, live, ended = await self.manager.read(lambda connection: self._overview(connection, after))
+            more = known[-1].name if len(known) == _PAGE_ROWS else ""
             return HTMLResponse(pages.home(known, pages.count_states(live, ended), frame, more=more))
         if path == "/jobs":
-            live, ended = await self._manager.read(self._rows)
+            live, ended = await self.manager.read(self._rows)
             return HTMLResponse(await asyncio.to_thread(self._jobs_page, frame, live, ended))
-        try:
-            found = await self._browser_pages.find(path, request.query_params, frame)
-        except BadInput as error:
-            return HTMLResponse(frame.problem("Bad Request", str(error)), 400)
-        if found is not None:
-            return HTMLResponse(found.encode(errors="replace"))  # a job may report text that is no Unicode
         root, _, rest = path[1:].partition("/")
         slash = "/" if request.scope["raw_path"].endswith(b"/") else ""
         try:
@@ -227,14 +225,14 @@ class ScrapydApp:
 
     def _rows(self, connection: Any) -> tuple[Any, Any]:
         live = (JobState.PENDING, JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
-        return jobs.list_jobs(connection, live), jobs.ended_jobs(connection, limit=self._config.finished_to_keep)
+        return jobs.list_jobs(connection, live), jobs.ended_jobs(connection, limit=self.config.finished_to_keep)
 
     def _overview(self, connection: Any, after: str) -> tuple[Any, Any, Any]:
-        known = projects.project_page(connection, after=after, limit=browsing.PAGE_ROWS)
+        known = projects.project_page(connection, after=after, limit=_PAGE_ROWS)
         return [pages.ProjectSummary(*each) for each in known.items()], *self._rows(connection)
 
     def _jobs_page(self, frame: PageFrame, live: Any, ended: Any) -> str:
-        return pages.JobsPage(self._config, self._files, frame).render(live, ended, time.time())
+        return pages.JobsPage(self.config, self._files, frame).render(live, ended, time.time())
 
 
 def _allowed(endpoint: ScrapydEndpoint) -> str:

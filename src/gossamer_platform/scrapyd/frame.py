@@ -1,30 +1,20 @@
-"""Frame of the pages for people: head, style, navigation. Every page of Scrapyd's interface is put into it.
+"""Frame of Scrapyd's pages: head, style, navigation. Every page of Scrapyd's interface is put into it.
 
-A page loads nothing from elsewhere and works without scripts. The style must not depend on attributes of rows and cells
-which clients read with regular expressions (`pages.py` and `listing.py` name them).
+A page has no script, and its style is the dashboard's. The style must not depend on attributes of rows and cells which
+clients read with regular expressions (`pages.py` and `listing.py` name them).
 """
 
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import timedelta
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, urlencode
-from zoneinfo import ZoneInfo
 
+from gossamer.dashboard import ROOT
 from gossamer.web.html import Templates
-from gossamer_platform.lifecycle import ENDED, JobState
+from gossamer.web.static import StaticFiles
 from gossamer_platform.scrapyd.config import ScrapydConfig
 
-_TEMPLATES: Final = Templates(
-    __package__,
-    filters={
-        "duration": lambda seconds: duration(seconds),
-        "ended": lambda counts: sum(count for state, count in counts.items() if JobState(state) in ENDED),
-        "in_zone": lambda at, zone: datetime.fromtimestamp(int(at), _zone(zone)),
-        "quoted": lambda text: quote(text, safe=""),
-        "quoted_path": quote,
-        "shown": lambda value: "" if value is None else value,
-        "with_query": lambda path, query, **more: f"{path}?{urlencode({**query, **more})}" if query or more else path,
-    },
-)
+_TEMPLATES: Final = Templates(__package__)
 
 
 class SitePlace(NamedTuple):
@@ -32,7 +22,6 @@ class SitePlace(NamedTuple):
 
     path: str
     name: str
-    content: str
 
 
 class PageFrame(NamedTuple):
@@ -54,18 +43,15 @@ class PageFrame(NamedTuple):
         """Return the pages in the navigation."""
         config = self.config
         return [
-            SitePlace("/jobs", "Jobs", "jobs that wait or run, and those that ended last"),
-            SitePlace("/history", "History", "all jobs, by project, spider and state"),
-            SitePlace("/groups", "Groups", "jobs that one command has made, with their progress"),
-            SitePlace("/schedules", "Schedules", "times at which jobs are made"),
-            *([SitePlace("/nodes", "Nodes", "the machines that run the jobs")] if self.is_manager else []),
-            *([SitePlace("/logs/", "Logs", "logs as files")] if config.logs_dir else []),
-            *([SitePlace("/items/", "Items", "items as files")] if config.has_local_items else []),
+            SitePlace(f"{ROOT}/", "Dashboard"),
+            SitePlace("/jobs", "Jobs"),
+            *([SitePlace("/logs/", "Logs")] if config.logs_dir else []),
+            *([SitePlace("/items/", "Items")] if config.has_local_items else []),
         ]
 
     def page(self, template: str, title: str, *, here: str = "", **values: Any) -> str:
         """Return a whole page. `here`: path of the page in the navigation."""
-        return _TEMPLATES.render(template, frame=self, title=title, here=here, states=tuple(JobState), **values)
+        return _TEMPLATES.render(template, frame=self, title=title, here=here, style=_style(), **values)
 
     def problem(self, title: str, reason: str) -> str:
         """Return a page in place of one that cannot be shown."""
@@ -81,8 +67,7 @@ def duration(seconds: float) -> str:
     return str(timedelta(seconds=max(0, int(seconds))))
 
 
-def _zone(name: str) -> tzinfo:
-    try:
-        return ZoneInfo(name) if name else UTC
-    except (OSError, ValueError, KeyError):  # it was removed from this machine
-        return UTC
+@cache
+def _style() -> str:
+    """Return the path of the dashboard's style sheet."""
+    return StaticFiles(files("gossamer.dashboard") / "static", f"{ROOT}/static").address("dashboard.css")

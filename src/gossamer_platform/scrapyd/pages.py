@@ -3,7 +3,7 @@
 ScrapydWeb and other clients read them with regular expressions. Fixed: the heading of /jobs, `<thead>` and `<tr>`
 without attributes, the order of the columns up to `Items`, their cells without attributes and on one line, times
 without fractions, and `<th colspan>` in the rows with titles. A cell behind them needs an attribute, or clients take it
-for an earlier one that is missing. Columns may be added at the end. The style shows the last one, the number, first.
+for an earlier one that is missing. Columns may be added at the end.
 """
 
 from collections import Counter

@@ -14,14 +14,23 @@ import time
 from pathlib import Path
 from typing import Final
 
+from starlette.types import ASGIApp
+
+from gossamer.dashboard.app import beside_dashboard
 from gossamer.errors import BadInput
 from gossamer.web.bodies import BodyLimit
 from gossamer.web.connections import ConnectionLimits
 from gossamer.web.rates import RateLimit
 from gossamer.web.server import ServerOptions, serve
 from gossamer_platform.cloud.app import CloudApp
+from gossamer_platform.dashboard.gate import PlatformGate
+from gossamer_platform.dashboard.section import crawls_section, own_section
+from gossamer_platform.delivery.crawls import CrawlService
+from gossamer_platform.manager.files import JobFiles
+from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.v1.app import answer_limit, longest_body
+from gossamer_platform.v1.context import PRINCIPAL
 
 log = logging.getLogger("gossamer.platform.serving")
 
@@ -49,9 +58,23 @@ async def stopped_within(seconds: float, stopping: asyncio.Event) -> bool:
     return stopping.is_set()
 
 
-async def serve_platform(app: CloudApp, listening: list[socket.socket], stopping: asyncio.Event) -> None:
-    """Serve every interface of the platform until `stopping` is set."""
-    limited = BodyLimit(app, longest=longest_body, answer=answer_limit)
+def platform_app(app: CloudApp, scrapyd: ScrapydApp) -> ASGIApp:
+    """Return the application with every interface of the platform, and the dashboard. `app`: all but the dashboard."""
+    config, manager = scrapyd.config, scrapyd.manager
+    sections = [own_section(scrapyd.v1, PRINCIPAL)]
+    if config.crawl_service:
+        service = CrawlService.of(config.crawl_service, config.crawl_service_token)
+        sections.insert(0, crawls_section(service.url, service.token, manager.record))
+    gate = PlatformGate(manager.database, scrapyd.access)
+    return beside_dashboard(app, gate, sections, prefix_header=config.prefix_header)
+
+
+async def serve_platform(
+    scrapyd: ScrapydApp, files: JobFiles, listening: list[socket.socket], stopping: asyncio.Event
+) -> None:
+    """Serve every interface of the platform, and the dashboard, until `stopping` is set."""
+    app = CloudApp(scrapyd, scrapyd.manager, files)
+    limited = BodyLimit(platform_app(app, scrapyd), longest=longest_body, answer=answer_limit)
     slowed = RateLimit(limited, per_second=_REQUESTS_PER_SECOND, monotonic=time.monotonic)
     options = ServerOptions(limits=_LIMITS, drain_seconds=_DRAIN_SECONDS, on_stopping=app.stop_streams)
     await serve(slowed, listening, stopping, options)

@@ -32,7 +32,6 @@ from gossamer.storage.objects import (
     StorageUnavailable,
     is_folder,
 )
-from gossamer_platform.cloud.app import CloudApp
 from gossamer_platform.delivery.addresses import WebhookAddresses
 from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
 from gossamer_platform.delivery.sending import WebhookSender
@@ -119,11 +118,10 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
         chunk_store = ChunkStore(database, storage)
         files = RemoteFiles(chunk_store, database)
         scrapyd = ScrapydApp(manager, config, files, RemoteNodes(nodes, wake_ups, chunk_store))
-        app = CloudApp(scrapyd, manager, files)
         sender = WebhookSender(database, vault, WebhookAddresses.of(os.environ))
         submitter = CrawlSubmitter(database, CrawlService.of(config.crawl_service, config.crawl_service_token))
         async with asyncio.TaskGroup() as group:
-            group.create_task(serve_platform(app, listening, stopping))
+            group.create_task(serve_platform(scrapyd, files, listening, stopping))
             group.create_task(wake_ups.listen(stopping))
             group.create_task(nodes.watch_nodes(stopping))
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))

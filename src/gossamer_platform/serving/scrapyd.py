@@ -25,7 +25,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from gossamer.errors import BadInput
 from gossamer.net.listening import listen_tcp, listen_unix, url_of
 from gossamer.net.loopback import is_loopback
-from gossamer_platform.cloud.app import CloudApp
 from gossamer_platform.delivery.addresses import WebhookAddresses
 from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
 from gossamer_platform.delivery.sending import WebhookSender
@@ -110,8 +109,8 @@ async def run_scrapyd(
         submitter = CrawlSubmitter(database, CrawlService.of(config.crawl_service, config.crawl_service_token))
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run(stopping))
-            app = CloudApp(ScrapydApp(manager, config, files), manager, files)
-            group.create_task(serve_platform(app, listening, stopping))
+            app = ScrapydApp(manager, config, files)
+            group.create_task(serve_platform(app, files, listening, stopping))
             group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
             group.create_task(watch_jobs(database, stopping))
             group.create_task(sender.run(stopping))

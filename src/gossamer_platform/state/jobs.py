@@ -413,9 +413,14 @@ def ended_jobs(connection: Connection, *, limit: int) -> list[Job]:
     return fetch(connection, Job, ended.order_by(jobs.c.ended_at.desc(), jobs.c.id.desc()).limit(limit))
 
 
-def count_jobs(connection: Connection) -> dict[JobState, int]:
-    """Return the number of jobs in each state that is not an end, without states that have none."""
+def count_jobs(connection: Connection, *, project: str = "") -> dict[JobState, int]:
+    """Return the number of jobs in each state that is not an end, without states that have none. `project`: empty:
+    those of all projects."""
     statement = select(jobs.c.state, func.count()).where(jobs.c.state.in_(LIVE)).group_by(jobs.c.state)
+    if project:
+        statement = statement.where(
+            jobs.c.project_id == select(projects.c.id).where(projects.c.name == project).scalar_subquery()
+        )
     return {JobState(state): count for state, count in connection.execute(statement)}
 
 

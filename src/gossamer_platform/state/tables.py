@@ -381,6 +381,19 @@ class Token(TableRow):
 tokens = table("token", Token, UniqueConstraint("digest"))
 
 
+class BrowserSession(TableRow):
+    """A session of a browser that has logged in to the dashboard."""
+
+    id: int = column(ROW_ID, primary_key=True)
+    digest: str = column(String(64))  # SHA-256 of the cookie's secret
+    token_id: int = column(BigInteger)  # the token that was entered; 0: the server's name and password
+    proof: str = column(String(64), server_default="")  # HMAC of name and password, by the secret; empty: of a token
+    expires_at: float = column(Double)
+
+
+browser_sessions = table("browser_session", BrowserSession, UniqueConstraint("digest"), Index(None, "expires_at"))
+
+
 class AuditRow(TableRow):
     """An entry of the audit."""
 

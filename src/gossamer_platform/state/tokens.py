@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
 from gossamer.storage.sql.clock import DatabaseNow
 from gossamer.storage.sql.rows import add_row, fetch, fetch_first
@@ -78,8 +78,13 @@ def add_token(
 
 def find_principal(connection: Connection, secret: str) -> Principal | None:
     """Return the owner of a token. None: there is no such token, or its time is over."""
+    return find_owner(connection, tokens.c.digest == _digest(secret))
+
+
+def find_owner(connection: Connection, condition: ColumnElement[bool]) -> Principal | None:
+    """Return the owner of the token that meets a condition. None: there is none, or its time is over."""
     valid = or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > DatabaseNow())
-    row = fetch_first(connection, Token, select(tokens).where(tokens.c.digest == _digest(secret), valid))
+    row = fetch_first(connection, Token, select(tokens).where(condition, valid))
     return None if row is None else Principal(row.name, TokenScope(row.scope), row.project, row.id, row.node)
 
 

@@ -7,6 +7,7 @@ password, which are Scrapyd's.
 
 import base64
 import binascii
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -73,12 +74,32 @@ class AccessControl:
             return await self.principal(headers, over_unix_socket=over_unix_socket)
         sent = b":".join(_basic(given)) if scheme == "basic" else key.encode()
         secret = sent.removesuffix(b":").decode(errors="replace")
-        if secret and (found := await self._find_token(secret)) is not None:
-            return found
+        with contextlib.suppress(Unauthorized):
+            return await self.principal_of_secret(secret)
         if not self._login.exists:
             return _local_principal(headers, over_unix_socket=over_unix_socket)
-        if is_secret(secret.encode(), f"{self._login.username}:{self._login.password}"):
-            return Principal(self._login.username, TokenScope.ADMIN)
+        raise Unauthorized("the API key is unknown; it is a token, or NAME:PASSWORD of scrapyd.conf")
+
+    @property
+    def password(self) -> str:
+        """The server's name and password as NAME:PASSWORD. Empty: there are none."""
+        return f"{self._login.username}:{self._login.password}" if self._login.exists else ""
+
+    def login_principal(self) -> Principal | None:
+        """Return the principal who knows the password. None: there is none."""
+        return Principal(self._login.username, TokenScope.ADMIN) if self._login.exists else None
+
+    def local_principal(self, headers: Headers, *, over_unix_socket: bool) -> Principal | None:
+        """Return the principal of programs of this machine. None: they need the password. Raises NotPermitted for
+        requests of others."""
+        return None if self._login.exists else _local_principal(headers, over_unix_socket=over_unix_socket)
+
+    async def principal_of_secret(self, secret: str) -> Principal:
+        """Return the principal who knows a secret: a token, or NAME:PASSWORD of the server. Raises Unauthorized."""
+        if secret and (found := await self._find_token(secret)) is not None:
+            return found
+        if (login := self.login_principal()) is not None and is_secret(secret.encode(), self.password):
+            return login
         raise Unauthorized("the API key is unknown; it is a token, or NAME:PASSWORD of scrapyd.conf")
 
     async def _by_password(self, scheme: str, given: str) -> Principal:

@@ -121,7 +121,8 @@ class RequestGuard:
             await refused(scope, receive, send)
             return
         try:
-            principal = await self._context.find_principal(request)
+            # Only a caller in this process can name the sender: no server puts it into the state of a request.
+            principal = scope.get("state", {}).get(PRINCIPAL) or await self._context.find_principal(request)
         except (Unauthorized, NotPermitted) as error:
             refused = await _on_error(request, error)
             await refused(scope, receive, send)

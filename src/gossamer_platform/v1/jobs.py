@@ -23,7 +23,7 @@ from gossamer_platform.state.tags import tags_of
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.context import Client, Reader, Runner
 from gossamer_platform.v1.item_filter import MAX_FILTERS
-from gossamer_platform.v1.models import JobModel, JobPage, NewJobModel
+from gossamer_platform.v1.models import JobCounts, JobModel, JobPage, NewJobModel
 from gossamer_platform.v1.reading import in_reader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -110,6 +110,15 @@ async def list_jobs(
     tags = await client.context.manager.read(lambda c: tags_of(c, [row.id for row in rows]))
     shown = [JobModel.of(row, tags[row.id]) for row in rows]
     return JobPage(jobs=shown, next=str(rows[-1].id) if len(rows) == limit else None)
+
+
+@router.get("/counts", summary="Count the jobs that have not ended")
+async def count_jobs(client: Reader, project: str = "") -> JobCounts:
+    """Return how many jobs wait, start, run and stop. Jobs that have ended are not counted: there may be millions."""
+    if project:
+        client.check_project(project)
+    wanted = project or client.principal.project
+    return JobCounts(jobs=await client.context.manager.read(lambda c: jobs.count_jobs(c, project=wanted)))
 
 
 @router.get("/{job_id}", summary="Show a job")

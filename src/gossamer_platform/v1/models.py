@@ -203,6 +203,13 @@ class JobPage(NamedModel):
     """Value of `after` for the next page. Null: this is the last one."""
 
 
+class JobCounts(NamedModel):
+    """Number of jobs that have not ended."""
+
+    jobs: dict[JobState, int]
+    """By state. A state without jobs is left out."""
+
+
 class KeptModel(BaseModel):
     """Limits of what a project keeps. Null: the manager's default; 0: for ever."""
 
@@ -275,6 +282,9 @@ class VersionModel(NamedModel):
     warnings: list[str] | None
     """Warnings of the listing of spiders: a module that cannot be imported, a name that two spiders have."""
     deployed_at: datetime
+    deployed_by: str | None = None
+    """Owner of the token, or name of the user, that deployed it; only in the list of versions. Null: the audit does not
+    have that any more."""
 
 
 class EnvironmentModel(NamedModel):

@@ -51,6 +51,13 @@ async def list_projects(client: Reader) -> list[ProjectModel]:
     return list(await client.context.manager.read(find))
 
 
+@router.get("/projects/{project}", tags=["projects"], summary="Show a project")
+async def get_project(project: str, client: Reader) -> ProjectModel:
+    """Return a project."""
+    client.check_project(project)
+    return await _project(client, project)
+
+
 @router.patch("/projects/{project}", tags=["projects"], summary="Change the limits of a project")
 async def change_project(project: str, change: ProjectChange, client: Admin) -> ProjectModel:
     """Change what the project's new jobs and versions get, and how many of its jobs run at a time."""
@@ -113,8 +120,13 @@ async def list_versions(project: _ProjectName, client: Reader) -> list[VersionMo
     """Return the versions that are being built, that jobs can run, and the latest broken ones, in the order of their
     deployment."""
     client.check_project(project)
-    rows = await client.context.manager.read(lambda c: projects.version_rows(c, project))
-    return [VersionModel.of_row(row) for row in rows]
+
+    def find(connection: Connection) -> list[VersionModel]:
+        rows = projects.version_rows(connection, project)
+        by = tokens.deployers(connection, project, rows)
+        return [VersionModel.of_row(row, deployed_by=by.get(row.id)) for row in rows]
+
+    return list(await client.context.manager.read(find))
 
 
 @router.post(

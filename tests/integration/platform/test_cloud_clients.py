@@ -236,8 +236,8 @@ def test_shub_cancels_a_running_job(cloud: CloudServer) -> None:
     [page] = re.findall(r"http://\S+/p/[\d/]+", said)  # "watch it running in … web interface"
     for address in (page, page.replace("/cloud/", "/")):
         shown = cloud.server.client.get(address, follow_redirects=True)
-        assert re.search(r"/jobs/\d+$", str(shown.url)), shown.url
-        assert "<dd>sleepy</dd>" in shown.text
+        assert re.search(r"/ui/job\?id=\d+$", str(shown.url)), shown.url
+        assert "<h1>sleepy " in shown.text
     cloud.shub("cancel", "-f", "12345", "/".join(key.split("/")[1:]))
     until(lambda: cloud.metadata(key)["state"] == "finished", what=cloud.server.said)
     assert cloud.metadata(key)["close_reason"] == "cancelled"

@@ -14,7 +14,8 @@ from gossamer.dashboard.sessions import SESSION_SECONDS, Sessions
 from gossamer.dashboard.texts import LANGUAGES, language_for, texts_of
 
 FOLDER = Path(__file__).parents[3] / "src/gossamer/dashboard"
-SCRIPTS_AND_TEMPLATES = [*(FOLDER / "templates").glob("*.html")]
+PLATFORM = Path(__file__).parents[3] / "src/gossamer_platform/dashboard"
+TEMPLATES = [*(FOLDER / "templates").glob("*.html"), *(PLATFORM / "templates").glob("*.html")]
 
 
 def values_of(text: str) -> set[str]:
@@ -31,7 +32,7 @@ def test_each_language_has_every_text_with_the_same_values(language: str) -> Non
 
 
 def test_every_text_is_used_and_every_used_text_exists() -> None:
-    sources = "".join(path.read_text() for path in [*SCRIPTS_AND_TEMPLATES, *FOLDER.glob("*.py")])
+    sources = "".join(path.read_text() for path in [*TEMPLATES, *FOLDER.glob("*.py"), *PLATFORM.glob("*.py")])
     literal = set(re.findall(r"""\b(?:t|texts)\(["']([a-z_.]+)["'][,)]""", sources))
     beginnings = tuple(re.findall(r"""\b(?:t|t\.get)\(["']([a-z_.]+)["'] ~""", sources))
     assert literal <= texts_of("en").keys()
@@ -45,11 +46,11 @@ def test_files_of_others_are_unchanged_and_have_a_licence() -> None:
         content = (FOLDER / "static" / file["name"]).read_bytes()
         assert hashlib.sha256(content).hexdigest() == file["sha256"], file["name"]
         assert (FOLDER / "vendored" / f"{file['name'].partition('.')[0]}.LICENSE").is_file()
-    own = {"dashboard.css", "live.js", "chart.js", "gossamer.svg"}
+    own = {"dashboard.css", "live.js", "chart.js", "log.js", "gossamer.svg"}
     assert {path.name for path in (FOLDER / "static").iterdir()} == own | {file["name"] for file in named}
 
 
-@pytest.mark.parametrize("path", SCRIPTS_AND_TEMPLATES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_a_template_obeys_the_content_security_policy(path: Path) -> None:
     """No script, style or handler inside of a page: a strict policy refuses them."""
     text = path.read_text()

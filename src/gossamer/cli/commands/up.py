@@ -266,7 +266,11 @@ async def _serve(
     from gossamer.api.app import create_probes
     from gossamer.api.server import serve_api, serve_probes
     from gossamer.dashboard.app import with_dashboard
+    from gossamer.dashboard.sections import platform_pages
 
+    manager = platform or settings.service.platform
+    # A manager beside this service has no password.
+    sections = [platform_pages(manager, "" if platform else settings.service.platform_token)] if manager else []
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     app = make_api(settings, cluster)
     async with asyncio.TaskGroup() as group:
@@ -277,7 +281,7 @@ async def _serve(
                 port=settings.service.port,
                 stopping=stopping,
                 ready=ready.set_result,
-                front=with_dashboard(app, token=settings.service.token),
+                front=with_dashboard(app, token=settings.service.token, sections=sections),
             )
         )
         if settings.service.metrics:

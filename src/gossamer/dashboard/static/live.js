@@ -62,3 +62,7 @@ document.querySelectorAll("form[data-preview]").forEach(preview);
 document.querySelectorAll("form[data-confirm]").forEach((form) => form.addEventListener("submit", (event) => {
   if (!confirm(form.dataset.confirm)) event.preventDefault();
 }));
+document.querySelectorAll("select[data-submit]").forEach((select) => select.addEventListener("change", () => select.form.submit()));
+document.querySelectorAll("input[data-zone]").forEach((input) => {
+  if (!input.value) input.value = Intl.DateTimeFormat().resolvedOptions().timeZone;
+});

@@ -1,0 +1,81 @@
+"""Visitors of the dashboard: who they are, what they may do, and the gate that lets them in.
+
+The scopes are the platform's: each includes those before it. A crawl service has one token, which permits everything.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+from starlette.requests import Request
+
+from gossamer.dashboard.sessions import COOKIE, Sessions
+from gossamer.web.access import is_secret, local_fault
+
+READ: Final = "read"
+RUN: Final = "run"
+DEPLOY: Final = "deploy"
+ADMIN: Final = "admin"
+_ORDER: Final = (READ, RUN, DEPLOY, ADMIN)
+
+
+class Visitor(msgspec.Struct, frozen=True):
+    """A person, or a program, that asks for a page."""
+
+    name: str = "local"
+    scope: str = ADMIN
+    """Largest permission: read, run, deploy or admin. Any other word permits nothing."""
+    project: str = ""
+    """The only project that the visitor may see. Empty: all."""
+    principal: Any = None
+    """Sender of requests to an API of this process, in the form that the API has for it."""
+    has_session: bool = False
+    """True: the visitor has logged in, and can log out."""
+
+    def may(self, scope: str) -> bool:
+        """Return whether the visitor has a scope."""
+        return self.scope in _ORDER and _ORDER.index(self.scope) >= _ORDER.index(scope)
+
+
+class Forbidden(Exception):
+    """The visitor may not use the dashboard, or this page."""
+
+
+class Gate(Protocol):
+    """Decides who may use a dashboard."""
+
+    async def visitor(self, request: Request) -> Visitor | None:
+        """Return the visitor. None: it has to log in. Raises Forbidden where no login would help."""
+
+    async def begin(self, secret: str) -> str | None:
+        """Return the cookie's value for a new session. None: the secret is wrong."""
+
+    async def end(self, cookie: str) -> None:
+        """End a session, if it exists."""
+
+
+class TokenGate:
+    """Gate with one token, or for programs and browsers of this machine only."""
+
+    def __init__(self, token: str, *, now: Callable[[], float] = time.time) -> None:
+        """`token`: empty: visitors of this machine need none, and others are refused."""
+        self._token = token
+        self._sessions = Sessions(token)
+        self._now = now
+
+    async def visitor(self, request: Request) -> Visitor | None:
+        """Return the visitor. None: it has to log in. Raises Forbidden where no login would help."""
+        if not self._token:
+            if fault := local_fault(request.headers):
+                raise Forbidden(fault)
+            return Visitor()
+        is_valid = self._sessions.is_valid(request.cookies.get(COOKIE, ""), now=self._now())
+        return Visitor(name="token", has_session=True) if is_valid else None
+
+    async def begin(self, secret: str) -> str | None:
+        """Return the cookie's value for a new session. None: the secret is wrong."""
+        return self._sessions.begin(now=self._now()) if is_secret(secret.encode(), self._token) else None
+
+    async def end(self, cookie: str) -> None:
+        """Leave the session to its end: its cookie is taken from the browser, and nothing is stored here."""

@@ -1,0 +1,67 @@
+"""Gate of a dashboard beside the platform's API: who has begun a session, and with what.
+
+A visitor logs in with a token, or with the server's name and password as NAME:PASSWORD. A server without a password
+lets visitors of its own machine in without that, as its API does.
+"""
+
+import contextlib
+from typing import Final
+
+from starlette.requests import Request
+
+from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS
+from gossamer.dashboard.visitors import Visitor
+from gossamer_platform.state import sessions
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.tokens import Principal, TokenScope
+from gossamer_platform.v1.access import AccessControl, NotPermitted, Unauthorized
+
+_LONGEST_COOKIE: Final = 200
+
+
+class PlatformGate:
+    """Gate with the platform's tokens and its password."""
+
+    def __init__(self, database: StateDatabase, access: AccessControl) -> None:
+        self._database = database
+        self._access = access
+
+    async def visitor(self, request: Request) -> Visitor | None:
+        """Return the visitor. None: it has to log in."""
+        cookie = request.cookies.get(COOKIE, "")
+        if cookie and len(cookie) <= _LONGEST_COOKIE:
+            login, password = self._access.login_principal(), self._access.password
+            principal = await self._database.read(
+                lambda c: sessions.session_principal(c, cookie, login=login, password=password)
+            )
+            if principal is not None:
+                return _visitor(principal, has_session=True)
+        with contextlib.suppress(NotPermitted):
+            local = self._access.local_principal(request.headers, over_unix_socket=request.client is None)
+            if local is not None:
+                return _visitor(local, has_session=False)
+        return None
+
+    async def begin(self, secret: str) -> str | None:
+        """Return the cookie's value for a new session. None: the secret is wrong."""
+        try:
+            principal = await self._access.principal_of_secret(secret)
+        except Unauthorized:
+            return None
+        if principal.scope is TokenScope.NODE:
+            return None
+        password = self._access.password
+        return await self._database.write(
+            lambda c: sessions.begin_session(
+                c, token_id=principal.token, password=password, seconds=float(SESSION_SECONDS)
+            )
+        )
+
+    async def end(self, cookie: str) -> None:
+        """End a session, if it exists."""
+        if cookie and len(cookie) <= _LONGEST_COOKIE:
+            await self._database.write(lambda c: sessions.end_session(c, cookie))
+
+
+def _visitor(principal: Principal, *, has_session: bool) -> Visitor:
+    return Visitor(principal.name, principal.scope.value, principal.project, principal, has_session)

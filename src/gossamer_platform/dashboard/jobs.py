@@ -1,0 +1,215 @@
+"""Jobs: their list, one job with its log and its items, and the form that makes one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from gossamer.dashboard.pages import DashboardPage
+from gossamer.dashboard.service import ApiCall, ApiRefused
+
+STATES: Final = ("pending", "starting", "running", "stopping", "finished", "failed", "cancelled")
+ENDED: Final = frozenset({"finished", "failed", "cancelled"})
+EXPORTS: Final = ("csv", "json", "jsonl", "xml")
+_A_PAGE: Final = 50
+_LOG_BYTES: Final = 64 * 1024
+"""Bytes of a log that a page shows at first, and most that it takes at a time while it follows."""
+_CELL: Final = 300
+"""Characters of a field that a table of items shows."""
+_COLUMNS: Final = 40
+"""Most columns of a table of items."""
+_LIMITS: Final = (
+    "time_limit", "memory_limit", "file_limit", "open_files_limit", "pending_limit", "min_items", "max_errors",
+    "good_reasons",
+)  # fmt: skip
+"""Limits that another run of a job gets from it."""
+
+
+async def show_list(page: DashboardPage) -> Response:
+    """Return the jobs that fit the filter in the address, the latest first."""
+    query = page.query
+    names = ("project", "spider", "state", "tag", "schedule", "group", "name", "after")
+    wanted = {name: query.get(name) or None for name in names}
+    found = await page.platform.get("/v1/jobs", **wanted, limit=_A_PAGE)
+    return page.render("jobs.html", jobs=found["jobs"], next=found["next"], states=STATES)
+
+
+async def show(page: DashboardPage) -> Response:
+    """Return one job: its state with the cause, what it counts, its attempts, and what can be done with it."""
+    job = await _job(page)
+    return page.render("job.html", job=job, is_ended=job["state"] in ENDED, tab="job")
+
+
+async def show_log(page: DashboardPage) -> Response:
+    """Return the end of a job's log; the page's script takes what follows."""
+    job, contains = await _job(page), page.query.get("contains", "")
+    attempt = page.query.get("attempt") or None
+    call = ApiCall(
+        "GET",
+        f"/v1/jobs/{job['id']}/log",
+        {"attempt": attempt, "contains": contains} if contains else {"attempt": attempt, "tail": _LOG_BYTES},
+    )
+    answer = await page.platform.stream(call)
+    text, is_cut = await _beginning(answer.parts)
+    following = "" if contains or job["state"] in ENDED else answer.headers.get("x-next-start", "0")
+    is_cut = is_cut or (not contains and int(answer.headers.get("x-next-start", "0")) > _LOG_BYTES)
+    shown: dict[str, Any] = {"text": text, "is_cut": is_cut, "following": following, "contains": contains}
+    return page.render("job_log.html", job=job, is_ended=job["state"] in ENDED, tab="log", attempt=attempt, **shown)
+
+
+async def _beginning(parts: Any) -> tuple[str, bool]:
+    """Return the beginning of a text, and whether more follows."""
+    found = bytearray()
+    async for part in parts:
+        found += part
+        if len(found) > _LOG_BYTES:
+            await parts.aclose()
+            return found[:_LOG_BYTES].decode(errors="replace"), True
+    return found.decode(errors="replace"), False
+
+
+async def read_log(page: DashboardPage) -> Response:
+    """Return bytes of a job's log as they are: all of them, or those from an offset on, for a page that follows.
+
+    A page that follows takes no more at a time than it can show; one that fell far behind is sent on to the end.
+    """
+    start = page.query.get("start")
+    query: dict[str, Any] = {"attempt": page.query.get("attempt") or None}
+    if start is not None:
+        begin = int(start) if start.isascii() and start.isdigit() else 0
+        query |= {"start": begin, "stop": begin + _LOG_BYTES}
+        if page.query.get("end"):
+            query = {"attempt": query["attempt"], "tail": _LOG_BYTES}
+    answer = await page.platform.stream(ApiCall("GET", f"/v1/jobs/{row_number(page.query)}/log", query))
+    return page.pass_on(answer, "x-next-start")
+
+
+async def show_items(page: DashboardPage) -> Response:
+    """Return items of a job as a table, with a column for each field."""
+    job = await _job(page)
+    conditions = [line.strip() for line in page.query.get("filter", "").split(",") if line.strip()]
+    fault = ""
+    found: dict[str, Any] = {"items": [], "next": None}
+    try:
+        found = await page.platform.get(
+            f"/v1/jobs/{job['id']}/items", after=page.query.get("after"), filter=conditions, limit=_A_PAGE
+        )
+    except ApiRefused as error:
+        fault = error.detail
+    fields: dict[str, None] = {}
+    for item in found["items"]:
+        fields.update(dict.fromkeys(item if isinstance(item, dict) else ("",)))
+    columns = list(fields)[:_COLUMNS]
+    rows = [[_cell(item, name) for name in columns] for item in found["items"]]
+    shown: dict[str, Any] = {"columns": columns, "rows": rows, "hidden": len(fields) - len(columns), "fault": fault}
+    return page.render(
+        "job_items.html", job=job, is_ended=job["state"] in ENDED, tab="items", next=found["next"], forms=EXPORTS,
+        conditions=conditions, **shown,
+    )  # fmt: skip
+
+
+def _cell(item: Any, name: str) -> str:
+    """Return a field as a table shows it."""
+    value = item.get(name, "") if isinstance(item, dict) else item
+    text = value if isinstance(value, str) else "" if value is None else str(value)
+    return text if len(text) <= _CELL else f"{text[:_CELL]}…"
+
+
+async def export_items(page: DashboardPage) -> Response:
+    """Return the items of a job as a file."""
+    form = page.query.get("form", "csv")
+    if form not in EXPORTS:
+        raise ApiRefused(404, page.texts("problem.no_page"))
+    conditions = [line.strip() for line in page.query.get("filter", "").split(",") if line.strip()]
+    call = ApiCall("GET", f"/v1/jobs/{row_number(page.query)}/items.{form}", {"filter": conditions})
+    return page.pass_on(await page.platform.stream(call))
+
+
+async def cancel(page: DashboardPage) -> Response:
+    """Ask a job to stop, and show it."""
+    number = row_number(page.form)
+    await page.platform.call("POST", f"/v1/jobs/{number}/cancel")
+    return page.go("/job", id=str(number))
+
+
+async def run_again(page: DashboardPage) -> Response:
+    """Make a job like one that exists, and show it."""
+    old = await page.platform.get(f"/v1/jobs/{row_number(page.form)}")
+    kept = ("project", "spider", "arguments", "settings", "priority", "label", "tags", "input", *_LIMITS)
+    new = {name: old[name] for name in kept} | {"version": old["requested_version"]}
+    job = await page.platform.call("POST", "/v1/jobs", body=new)
+    return page.go("/job", id=str(job["id"]))
+
+
+async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
+    """Return the form for a job: of a project, or first the choice of one."""
+    given = page.form or page.query
+    project = given.get("project", "")
+    projects = await page.platform.get("/v1/projects")
+    versions = await page.platform.get("/v1/versions", project=project) if project else []
+    return page.render(
+        "job_form.html",
+        projects=[each["name"] for each in projects],
+        spiders=spiders_of(versions),
+        versions=[each["name"] for each in reversed(versions) if each["state"] == "ready"],
+        given=given,
+        fault=fault,
+        status_code=status_code,
+    )
+
+
+async def create(page: DashboardPage) -> Response:
+    """Make the job of the form, and show it."""
+    form = page.form
+    try:
+        job = {
+            "project": form.get("project", ""),
+            "spider": form.get("spider", "").strip(),
+            "version": form.get("version") or None,
+            "arguments": pairs_of(page, form, "arguments"),
+            "settings": pairs_of(page, form, "settings"),
+            "priority": number_of(page, form, "priority") or 0.0,
+            "tags": form.get("tags", "").split(),
+        }
+        made = await page.platform.call("POST", "/v1/jobs", body=job)
+    except ApiRefused as error:
+        return await show_form(page, fault=error.detail, status_code=400)
+    return page.go("/job", id=str(made["id"]))
+
+
+def spiders_of(versions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of all spiders of versions that jobs can run."""
+    return sorted({name for each in versions if each["state"] == "ready" for name in each["spiders"] or ()})
+
+
+def pairs_of(page: DashboardPage, form: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the lines NAME=VALUE of a field. Raises ApiRefused for a line without a name."""
+    found = {}
+    for line in form.get(name, "").splitlines():
+        key, sign, value = line.partition("=")
+        if line.strip():
+            if not sign or not key.strip():
+                raise ApiRefused(400, page.texts("form.no_pair", name=name, value=line[:100]))
+            found[key.strip()] = value.strip()
+    return found
+
+
+def number_of(page: DashboardPage, form: Mapping[str, str], name: str) -> float | None:
+    """Return a field as a number. None: it is empty. Raises ApiRefused."""
+    text = form.get(name, "").strip()
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise ApiRefused(400, page.texts("form.no_number", name=name, value=text[:100])) from None
+
+
+async def _job(page: DashboardPage) -> Any:
+    return await page.platform.get(f"/v1/jobs/{row_number(page.query)}")
+
+
+def row_number(given: Mapping[str, str]) -> int:
+    """Return the parameter `id`. Raises ApiRefused if it is no number."""
+    text = given.get("id", "")
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 19):
+        raise ApiRefused(404, f"id: {text[:100]!r} is no number")
+    return int(text)

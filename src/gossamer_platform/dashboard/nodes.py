@@ -1,0 +1,22 @@
+"""Nodes: the machines that run jobs, and what each has."""
+
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from gossamer.dashboard.pages import DashboardPage
+
+
+async def show_list(page: DashboardPage) -> Response:
+    """Return all nodes."""
+    return page.render("nodes.html", nodes=await page.platform.get("/v1/nodes"))
+
+
+async def change(page: DashboardPage) -> Response:
+    """Drain a node, end that, or forget one that is lost, and show all nodes."""
+    path = f"/v1/nodes/{quote(page.form.get('name', '') or '-', safe='')}"
+    if page.form.get("action") == "forget":
+        await page.platform.call("DELETE", path)
+    else:
+        await page.platform.call("PATCH", path, body={"draining": page.form.get("action") == "drain"})
+    return page.go("/nodes")

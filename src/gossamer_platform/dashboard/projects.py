@@ -1,0 +1,139 @@
+"""Projects: versions and their deployment, spiders, limits, variables. Values of secrets are never shown."""
+
+import asyncio
+from typing import Any, Final
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from gossamer.dashboard.pages import DashboardPage
+from gossamer.dashboard.service import ApiCall, ApiRefused
+from gossamer_platform.dashboard.jobs import number_of, spiders_of
+from gossamer_platform.scrapyd.forms import parse_body
+
+MAX_UPLOAD: Final = 256 * 1024 * 1024 + 64 * 1024
+"""Longest form with an artefact, which may have 256 MiB."""
+_UPLOADS: Final = asyncio.Semaphore(2)
+"""Artefacts that are in memory at a time."""
+_WAIT_SECONDS: Final = 10.0
+"""Time for which a page waits until a version is built. One that takes longer shows up as building."""
+LIMITS: Final = (
+    "max_running", "retries", "retry_seconds", "time_limit", "memory_limit", "pending_limit", "min_items",
+    "max_errors", "keep_logs_days", "keep_items_days", "keep_jobs_days",
+)  # fmt: skip
+"""Limits of a project that its form changes."""
+_UNSET_WHEN_EMPTY: Final = frozenset({"max_running", "keep_logs_days", "keep_items_days", "keep_jobs_days"})
+_WHOLE: Final = frozenset({"max_running", "retries", "memory_limit", "min_items", "max_errors"})
+
+
+async def show_list(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
+    """Return all projects that the visitor may see, with the form that deploys one."""
+    projects = await page.platform.get("/v1/projects")
+    return page.render("projects.html", projects=projects, fault=fault, status_code=status_code)
+
+
+async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
+    """Return one project."""
+    name = page.form.get("project") or page.query.get("project", "")
+    project, versions, variables, policies = await asyncio.gather(
+        page.platform.get(project_path(name)),
+        page.platform.get("/v1/versions", project=name),
+        page.platform.get(project_path(name, "variables")),
+        page.platform.get(project_path(name, "policies")),
+    )
+    return page.render(
+        "project.html",
+        project=project,
+        versions=versions[::-1],
+        spiders=spiders_of(versions),
+        variables=variables,
+        policies=policies,
+        limits=LIMITS,
+        fault=fault,
+        status_code=status_code,
+    )
+
+
+async def deploy(page: DashboardPage) -> Response:
+    """Deploy the file of the form as a version, and show its project. It is read only now, for a visitor who may."""
+    async with _UPLOADS:
+        content = await page.request.body()
+        try:
+            form = await asyncio.to_thread(parse_body, page.request.headers.get("content-type", ""), content)
+        except ValueError as error:
+            return await show_list(page, fault=str(error), status_code=400)
+        del content
+        project, version = (form.get(name, [b""])[0].decode("utf-8", "replace").strip() for name in _FORM_FIELDS)
+        artefact = form.get(b"artefact", [b""])[0]
+        if not (project and version and artefact):
+            return await show_list(page, fault=page.texts("projects.incomplete"), status_code=400)
+        query = {"project": project, "version": version, "wait_seconds": _WAIT_SECONDS}
+        try:
+            await page.platform.send(ApiCall("POST", "/v1/versions", query, artefact, "application/zip"))
+        except ApiRefused as error:
+            return await show_list(page, fault=error.detail, status_code=error.status)
+    return page.go("/project", project=project)
+
+
+_FORM_FIELDS: Final = (b"project", b"version")
+
+
+async def pin(page: DashboardPage) -> Response:
+    """Make a version the project's default for good, or let the latest one be it again, or go back by one."""
+    name, action = page.form.get("project", ""), page.form.get("action", "")
+    if action == "rollback":
+        await page.platform.call("POST", project_path(name, "rollback"))
+    elif action == "unpin":
+        await page.platform.call("DELETE", project_path(name, "default"))
+    else:
+        query = {"version": page.form.get("version", "")}
+        await page.platform.call("PUT", project_path(name, "default"), query=query)
+    return page.go("/project", project=name)
+
+
+async def delete_version(page: DashboardPage) -> Response:
+    """Delete a version that nothing uses, and show its project."""
+    name = page.form.get("project", "")
+    query = {"project": name, "version": page.form.get("version", "")}
+    await page.platform.call("DELETE", "/v1/versions", query=query)
+    return page.go("/project", project=name)
+
+
+async def change(page: DashboardPage) -> Response:
+    """Change the limits of a project, and show it."""
+    name = page.form.get("project", "")
+    try:
+        changes: dict[str, Any] = {}
+        for limit in LIMITS:
+            value = number_of(page, page.form, limit)
+            if value is not None:
+                changes[limit] = int(value) if limit in _WHOLE and value == int(value) else value
+            elif limit in _UNSET_WHEN_EMPTY:
+                changes[limit] = None
+        await page.platform.call("PATCH", project_path(name), body=changes)
+    except (ApiRefused, OverflowError, ValueError) as error:
+        return await show(page, fault=str(error), status_code=400)
+    return page.go("/project", project=name)
+
+
+async def set_variable(page: DashboardPage) -> Response:
+    """Set a variable or a secret of a project, or delete one, and show the project."""
+    form = page.form
+    name = form.get("project", "")
+    path = project_path(name, "variables", form.get("name", "").strip() or "-")
+    try:
+        if form.get("delete"):
+            await page.platform.call("DELETE", path)
+        else:
+            value = {"value": form.get("value", ""), "secret": bool(form.get("secret"))}
+            await page.platform.call("PUT", path, body=value)
+    except ApiRefused as error:
+        return await show(page, fault=error.detail, status_code=400)
+    return page.go("/project", project=name)
+
+
+def project_path(name: str, *rest: str) -> str:
+    """Return the path of a project, or of what is below it, in the API. Raises ApiRefused without a name."""
+    if not name:
+        raise ApiRefused(404, "the address names no project: it needs project")
+    return "/".join(["/v1/projects", *(quote(part, safe="") for part in (name, *rest))])

@@ -1,0 +1,84 @@
+"""Schedules: when each fires next, what it did, and the form that makes one."""
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from gossamer.dashboard.pages import DashboardPage
+from gossamer.dashboard.service import ApiRefused
+from gossamer_platform.dashboard.jobs import number_of, pairs_of, row_number, spiders_of
+
+_A_PAGE: Final = 50
+
+
+async def show_list(page: DashboardPage) -> Response:
+    """Return a page of schedules."""
+    project, after = page.query.get("project") or None, page.query.get("after")
+    found = await page.platform.get("/v1/schedules", project=project, after=after, limit=_A_PAGE)
+    after = str(found[-1]["id"]) if len(found) == _A_PAGE else ""
+    return page.render("schedules.html", schedules=found, after=after)
+
+
+async def show(page: DashboardPage) -> Response:
+    """Return one schedule with its next times and what it did."""
+    number = row_number(page.query)
+    schedule = await page.platform.get(f"/v1/schedules/{number}")
+    jobs: list[Any] = []
+    firings: list[Any] = []
+    if schedule["spider"]:
+        jobs = (await page.platform.get("/v1/jobs", schedule=number, limit=_A_PAGE))["jobs"]
+    else:
+        firings = (await page.platform.get(f"/v1/schedules/{number}/firings", limit=_A_PAGE))["firings"]
+    return page.render("schedule.html", schedule=schedule, jobs=jobs, firings=firings)
+
+
+async def change(page: DashboardPage) -> Response:
+    """Pause, resume, run or delete a schedule, and show it."""
+    number, action = row_number(page.form), page.form.get("action", "")
+    path = f"/v1/schedules/{number}"
+    if action == "delete":
+        await page.platform.call("DELETE", path)
+        return page.go("/schedules")
+    if action == "run":
+        made = await page.platform.call("POST", f"{path}/run")
+        if "state" in made and "spider" in made:
+            return page.go("/job", id=str(made["id"]))
+    elif action in ("pause", "resume"):
+        await page.platform.call("PATCH", path, body={"paused": action == "pause"})
+    return page.go("/schedule", id=str(number))
+
+
+async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
+    """Return the form for a schedule: of a project, or first the choice of one."""
+    given = page.form or page.query
+    project = given.get("project", "")
+    projects = await page.platform.get("/v1/projects")
+    versions = await page.platform.get("/v1/versions", project=project) if project else []
+    names = [each["name"] for each in projects]
+    return page.render(
+        "schedule_form.html", projects=names, spiders=spiders_of(versions), given=given, fault=fault,
+        status_code=status_code,
+    )  # fmt: skip
+
+
+async def create(page: DashboardPage) -> Response:
+    """Make the schedule of the form, and show it."""
+    form = page.form
+    try:
+        schedule: dict[str, Any] = {
+            "project": form.get("project", ""),
+            "spider": form.get("spider", "").strip(),
+            "name": form.get("name", "").strip(),
+            "time_zone": form.get("time_zone", "").strip() or "UTC",
+            "if_running": form.get("if_running") or "run",
+            "arguments": pairs_of(page, form, "arguments"),
+            "settings": pairs_of(page, form, "settings"),
+        }
+        if every := number_of(page, form, "every"):
+            schedule["every"] = every * 60
+        if cron := form.get("cron", "").strip():
+            schedule["cron"] = cron
+        made = await page.platform.call("POST", "/v1/schedules", body=schedule)
+    except ApiRefused as error:
+        return await show_form(page, fault=error.detail, status_code=400)
+    return page.go("/schedule", id=str(made["id"]))

@@ -1,0 +1,54 @@
+"""Tokens, each of whose secrets is shown once, and the audit."""
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from gossamer.dashboard.pages import DashboardPage
+from gossamer.dashboard.service import ApiRefused
+from gossamer_platform.dashboard.jobs import number_of, row_number
+
+SCOPES: Final = ("read", "run", "deploy", "admin", "node")
+_A_PAGE: Final = 100
+_DAY: Final = 86400
+
+
+async def show_list(page: DashboardPage, *, secret: str = "", fault: str = "", status_code: int = 200) -> Response:
+    """Return the tokens, with the form that makes one. `secret`: that of a new token, which no other page shows."""
+    found: list[Any] = await page.platform.get("/v1/tokens")
+    projects = await page.platform.get("/v1/projects")
+    names = [each["name"] for each in projects]
+    return page.render(
+        "tokens.html", tokens=found[::-1], projects=names, scopes=SCOPES, secret=secret, fault=fault,
+        status_code=status_code,
+    )  # fmt: skip
+
+
+async def make(page: DashboardPage) -> Response:
+    """Make a token, and show its secret: in the answer to the form, so that no address leads to it again."""
+    form = page.form
+    try:
+        days = number_of(page, form, "days")
+        token = {
+            "name": form.get("name", "").strip(),
+            "scope": form.get("scope", "read"),
+            "project": form.get("project", ""),
+            "valid_seconds": days * _DAY if days else None,
+        }
+        made = await page.platform.call("POST", "/v1/tokens", body=token)
+    except ApiRefused as error:
+        return await show_list(page, fault=error.detail, status_code=400)
+    return await show_list(page, secret=made["token"])
+
+
+async def revoke(page: DashboardPage) -> Response:
+    """Revoke a token, and show those that are left."""
+    await page.platform.call("DELETE", f"/v1/tokens/{row_number(page.form)}")
+    return page.go("/tokens")
+
+
+async def show_audit(page: DashboardPage) -> Response:
+    """Return a page of the audit, the latest entries first."""
+    found = await page.platform.get("/v1/audit", after=page.query.get("after"), limit=_A_PAGE)
+    after = str(found[-1]["id"]) if len(found) == _A_PAGE else ""
+    return page.render("audit.html", entries=found, after=after)

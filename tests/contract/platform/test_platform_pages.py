@@ -1,0 +1,476 @@
+"""The dashboard beside the platform: every link leads somewhere, whatever text projects and jobs contain; lists are
+complete; changes are made; and what each visitor may see and do."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import httpx
+import pytest
+from sqlalchemy import Connection
+
+from gossamer.dashboard.sessions import COOKIE
+from gossamer.dashboard.visitors import READ, Visitor
+from gossamer_platform.cloud.app import CloudApp
+from gossamer_platform.dashboard import groups as group_pages
+from gossamer_platform.dashboard import jobs as job_pages
+from gossamer_platform.dashboard import schedules as schedule_pages
+from gossamer_platform.dashboard.section import ROUTES
+from gossamer_platform.manager.artefacts import ArtefactStore
+from gossamer_platform.manager.operations import Manager
+from gossamer_platform.outcome import AttemptEnd
+from gossamer_platform.policy import JobPolicy
+from gossamer_platform.scrapyd.app import ScrapydApp
+from gossamer_platform.scrapyd.config import ScrapydConfig, load
+from gossamer_platform.scrapyd.files import ScrapydFiles
+from gossamer_platform.serving.hosting import platform_app
+from gossamer_platform.state import groups, jobs, nodes, projects, schedules, tokens
+from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.dispatch import JobTaker, take_jobs
+from gossamer_platform.state.groups import NewGroup
+from gossamer_platform.state.jobs import NewJob
+from gossamer_platform.state.nodes import NewNode
+from gossamer_platform.state.tokens import TokenScope
+
+_EVIL = "<script>\"'&amp;x</script>"
+_PROJECT = "shop & co #0?"
+_COUNT = 5
+_EMPTY_TAGS = {"meta", "input", "br", "link", "img"}
+_SCOPES = ("read", "run", "deploy", "admin")
+_BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+class _Page(HTMLParser):
+    """Links and texts of a page. An element that is not closed is an error."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.text: list[str] = []
+        self.tags: set[str] = set()
+        self._open: list[str] = []
+        self.feed(content)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._open += [] if tag in _EMPTY_TAGS else [tag]
+        self.tags.add(tag)
+        self.links += [value or "" for name, value in attrs if name == "href"]
+        assert not [name for name, _ in attrs if name == "style" or name.startswith("on")]
+        assert tag != "style"
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        assert not (self._open and self._open[-1] == "script" and data.strip())
+        self.text.append(data.strip())
+
+
+def _fill(connection: Connection) -> None:
+    for number in range(_COUNT):
+        name = f"shop & co #{number}?"
+        tokens.record_action(connection, f"person-{number}", "version.deploy", f"{name} 1")
+        version = projects.add_version(connection, name, "1", digest=str(number), file=f"{name}/1.egg")
+        projects.take_listing(connection, "node")
+        projects.record_listing(connection, version, incarnation="node", spiders=["s", f"spider {_EVIL}"], fault="")
+        node = NewNode(f"node-{number}", "folder", "incarnation", 4, [_EVIL], _EVIL, "release")
+        nodes.register_node(connection, node, limit_seconds=60)
+        columns = {
+            "kind": "cron", "rule": "30 2 * * *", "time_zone": "Europe/Berlin", "start_at": 0.0, "jitter": 0.0,
+            "missed": "skip", "if_running": "run", "spider": "s", "arguments": {}, "settings": {}, "priority": 0.0,
+            "policy": {}, "next_at": 1_800_000_000.0 + number, "last_result": "job 1",
+        }  # fmt: skip
+        schedules.add_schedule(connection, name, f"schedule-{number}", columns)
+    job = NewJob(_PROJECT, "s", "name", arguments={"a": _EVIL}, policy=JobPolicy(retries=1, retry_seconds=0.0))
+    number = jobs.add_job(connection, job)
+    for attempt in (1, 2):
+        assert take_jobs(connection, JobTaker("node-0", "incarnation", 1), free=1)
+        jobs.record_start(connection, number, attempt, pid=1)
+        end = AttemptEnd(exit_code=1, finish_reason=_EVIL, stats={_EVIL: _EVIL, "item_scraped_count": _EVIL})
+        jobs.record_end(connection, number, attempt, end)
+    for each in range(_COUNT):
+        groups.add_group(connection, NewGroup(NewJob("shop & co #1?", "s", f"group-{each}"), processes=3))
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScrapydConfig:
+    monkeypatch.chdir(tmp_path)
+    for pages in (job_pages, group_pages, schedule_pages):
+        monkeypatch.setattr(pages, "_A_PAGE", 2)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "items").mkdir()
+    return replace(load([], {}), items_dir="items")
+
+
+@pytest.fixture
+def manager(database: StateDatabase, tmp_path: Path) -> Manager:
+    manager = Manager(database, ArtefactStore(tmp_path / "eggs", tmp_path / "uploads"))
+    manager.has_remote_nodes = True
+    return manager
+
+
+def _client(manager: Manager, config: ScrapydConfig) -> httpx.AsyncClient:
+    files = ScrapydFiles(config)
+    scrapyd = ScrapydApp(manager, config, files)
+    app = platform_app(CloudApp(scrapyd, manager, files), scrapyd)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost:6800")
+
+
+@pytest.fixture
+async def client(manager: Manager, config: ScrapydConfig) -> AsyncIterator[httpx.AsyncClient]:
+    async with _client(manager, config) as client:
+        yield client
+
+
+@pytest.fixture
+async def closed(manager: Manager, config: ScrapydConfig) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server that has a password."""
+    async with _client(manager, replace(config, username="name", password="word")) as client:
+        yield client
+
+
+async def _crawl(client: httpx.AsyncClient, start: str) -> dict[str, _Page]:
+    """Every page to which links lead."""
+    found: dict[str, _Page] = {}
+    waiting = [start]
+    while waiting:
+        path = waiting.pop()
+        answer = await client.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        is_page = "text/html" in answer.headers["content-type"]
+        found[path] = _Page(answer.text if is_page else "")
+        waiting += {urljoin(path, link.partition("#")[0]) for link in found[path].links} - {*found, *waiting, path}
+    return found
+
+
+async def test_every_link_leads_somewhere_and_lists_are_complete(
+    client: httpx.AsyncClient, database: StateDatabase, tmp_path: Path
+) -> None:
+    await database.write(_fill)
+    for kind, text in (("logs/{}.log", f"the last line {_EVIL}\n"), ("items/{}.jl", f'{{"a": "{_EVIL[:8]}"}}\n')):
+        file = tmp_path / kind.format(f"{_PROJECT}/s/name.attempt-2")
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    pages = await _crawl(client, "/ui/")
+    assert {f"/ui/job?id={number}" for number in range(1, 1 + 1 + 3 * _COUNT)} <= pages.keys()
+    assert {f"/ui/group?id={number}" for number in range(1, _COUNT + 1)} <= pages.keys()
+    assert {f"/ui/schedule?id={number}" for number in range(1, _COUNT + 1)} <= pages.keys()
+    assert {f"/ui{path}" for path, route in ROUTES.items() if route.method == "GET"} <= {
+        path.partition("?")[0] for path in pages
+    }
+
+    def texts(path: str) -> list[str]:
+        return [text for shown, page in pages.items() if shown.partition("?")[0] == path for text in page.text if text]
+
+    for number in range(_COUNT):
+        assert texts("/ui/nodes").count(f"node-{number}") == 1
+        assert f"schedule-{number}" in texts("/ui/schedules")
+        assert f"person-{number}" in texts("/ui/project")
+    assert f"a={_EVIL}" in texts("/ui/job")
+    assert any(f"the last line {_EVIL}" in text for text in texts("/ui/job/log"))
+    assert _EVIL[:8] in texts("/ui/job/items")
+    assert any("its turn: a slot is free" in text for text in texts("/ui/job"))
+
+
+async def test_the_pages_that_clients_of_scrapyd_read_stay_and_lead_to_the_dashboard(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    await database.write(_fill)
+    sent = await client.get("/", headers={**_BROWSER, "X-Forwarded-Prefix": "/below"})
+    assert (sent.status_code, sent.headers["location"]) == (303, "/below/ui/")
+    for path in ("/", "/jobs", "/logs/", "/items/"):
+        answer = await client.get(path)
+        assert answer.status_code == 200
+        assert "/ui/" in _Page(answer.text).links
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+    assert "/ui/job?id=1" in _Page((await client.get("/jobs")).text).links
+    assert (await client.get("/cloud/p/1")).headers["location"].endswith("ui/project?project=shop+%26+co+%230%3F")
+
+
+async def test_below_a_proxys_path_every_link_and_redirect_stays_there(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    await database.write(_fill)
+    below = {"X-Forwarded-Prefix": "/below/us"}
+    for path in ("/ui/", "/ui/jobs", "/ui/job?id=1", "/ui/projects", "/nothing"):
+        page = _Page((await client.get(path, headers=below)).text)
+        assert page.links
+        assert all(link.startswith("/below/us/") for link in page.links if link.startswith("/"))
+    moved = await client.post("/ui/schedule/change", data={"id": "1", "action": "pause"}, headers=below)
+    assert moved.headers["location"] == "/below/us/ui/schedule?id=1"
+    for prefix in ("//evil.test", "https://evil.test", "/a/../..//evil.test", "/a b", "/<x>"):
+        page = _Page((await client.get("/ui/", headers={"X-Forwarded-Prefix": prefix})).text)
+        assert all(link.startswith("/ui/") for link in page.links if link[:1] == "/")
+
+
+@pytest.mark.parametrize(
+    "path", ["/ui/job?id=1", "/ui/job?id=x", "/ui/job", f"/ui/job?id={10**30}", "/ui/group?id=7", "/ui/nothing",
+             "/ui/project?project=none", "/ui/project", "/ui/schedule?id=3", "/ui/job/log?id=9", "/ui/job/export?id=9"],
+)  # fmt: skip
+async def test_what_does_not_exist_is_told_on_a_page(client: httpx.AsyncClient, path: str) -> None:
+    answer = await client.get(path)
+    assert answer.status_code == 404
+    assert "Not possible (404)" in answer.text
+
+
+async def test_bad_parameters_are_told_on_a_page(client: httpx.AsyncClient) -> None:
+    for path in ("/ui/jobs?state=x", "/ui/jobs?after=x", "/ui/jobs?schedule=x", "/ui/schedules?after=x", "/ui/%00"):
+        answer = await client.get(path)
+        assert answer.status_code == 400, path
+
+
+# --- changes --------------------------------------------------------------------------------------------------------
+
+
+async def _go(client: httpx.AsyncClient, path: str, **form: Any) -> str:
+    """Send a form; return where it leads."""
+    answer = await client.post(f"/ui{path}", data=form)
+    assert answer.status_code == 303, answer.text
+    return str(answer.headers["location"])
+
+
+def _alert(answer: httpx.Response) -> str:
+    return unescape(re.findall(r'role="alert">([^<]*)<', answer.text)[0])
+
+
+async def test_a_job_is_made_shown_cancelled_and_run_again(client: httpx.AsyncClient, database: StateDatabase) -> None:
+    await database.write(_fill)
+    form = {"project": _PROJECT, "spider": "s", "arguments": "a=1\n b = x=y ", "settings": "", "tags": "one two"}
+    place = await _go(client, "/jobs/create", **form, priority="3.5")
+    number = place.rpartition("=")[2]
+    made = (await client.get(f"/v1/jobs/{number}")).json()
+    assert (made["arguments"], made["priority"], made["tags"]) == ({"a": "1", "b": "x=y"}, 3.5, ["one", "two"])
+    again = (await client.get(f"/v1/jobs/{(await _go(client, '/job/again', id=number)).rpartition('=')[2]}")).json()
+    same = ("project", "spider", "arguments", "settings", "priority", "tags", "time_limit", "requested_version")
+    assert {name: again[name] for name in same} == {name: made[name] for name in same}
+    assert await _go(client, "/job/cancel", id=number) == f"/ui/job?id={number}"
+    assert (await client.get(f"/v1/jobs/{number}")).json()["state"] == "cancelled"
+    for change, told in (({"arguments": "nothing"}, "Write NAME=VALUE"), ({"priority": "x"}, "Write a number"),
+                         ({"spider": "none"}, "none")):  # fmt: skip
+        answer = await client.post("/ui/jobs/create", data={**form, **change})
+        assert (answer.status_code, told in _alert(answer)) == (400, True)
+        assert "one two" in answer.text  # what was typed is kept
+
+
+async def test_the_list_of_jobs_has_its_filter_in_the_address(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    await database.write(_fill)
+    page = (await client.get("/ui/jobs", params={"state": "failed", "project": _PROJECT})).text
+    assert re.findall(r"/ui/job\?id=(\d+)", page) == ["1"]
+    page = (await client.get("/ui/jobs")).text
+    assert re.findall(r"/ui/job\?id=(\d+)", page) == ["16", "15"]  # the latest first
+    following = unescape(re.findall(r'href="([^"]*)" rel="next"', page)[0])
+    assert re.findall(r"/ui/job\?id=(\d+)", (await client.get(following)).text) == ["14", "13"]
+
+
+async def test_a_schedule_is_made_paused_run_and_deleted(client: httpx.AsyncClient, database: StateDatabase) -> None:
+    await database.write(_fill)
+    form = {"project": _PROJECT, "spider": "s", "name": "nightly", "cron": "30 2 * * *"}
+    place = await _go(client, "/schedules/create", **form, time_zone="Europe/Berlin", if_running="skip")
+    number = place.rpartition("=")[2]
+    assert "Next times" in (await client.get(place)).text
+    await _go(client, "/schedule/change", id=number, action="pause")
+    assert (await client.get(f"/v1/schedules/{number}")).json()["paused"]
+    await _go(client, "/schedule/change", id=number, action="resume")
+    assert not (await client.get(f"/v1/schedules/{number}")).json()["paused"]
+    assert (await _go(client, "/schedule/change", id=number, action="run")).startswith("/ui/job?id=")
+    assert await _go(client, "/schedule/change", id=number, action="delete") == "/ui/schedules"
+    assert (await client.get(f"/v1/schedules/{number}")).status_code == 404
+    both = await client.post("/ui/schedules/create", data={**form, "every": "5"})
+    assert (both.status_code, "exactly one" in _alert(both)) == (400, True)
+
+
+async def test_nodes_groups_projects_and_variables_are_changed(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    await database.write(_fill)
+    await _go(client, "/node/change", name="node-1", action="drain")
+    assert (await client.get("/v1/nodes/node-1")).json()["state"] == "draining"
+    await _go(client, "/node/change", name="node-1", action="undrain")
+    assert (await client.get("/v1/nodes/node-1")).json()["state"] == "online"
+    refused = await client.post("/ui/node/change", data={"name": "node-1", "action": "forget"})
+    assert (refused.status_code, "only a node that is lost" in _alert(refused)) == (409, True)
+    await _go(client, "/group/cancel", id="1")
+    assert set((await client.get("/v1/groups/1")).json()["jobs"]) == {"cancelled"}
+    await _go(client, "/project/change", project=_PROJECT, max_running="3", retries="2", retry_seconds="1.5")
+    changed = [each for each in (await client.get("/v1/projects")).json() if each["name"] == _PROJECT]
+    assert (changed[0]["max_running"], changed[0]["retries"], changed[0]["retry_seconds"]) == (3, 2, 1.5)
+    refused = await client.post("/ui/project/change", data={"project": _PROJECT, "retries": "1000"})
+    assert (refused.status_code, "retries" in _alert(refused)) == (400, True)
+    await _go(client, "/project/variable", project=_PROJECT, name="PLACE", value=_EVIL)
+    page = await client.get("/ui/project", params={"project": _PROJECT})
+    assert _EVIL in _Page(page.text).text
+    await _go(client, "/project/variable", project=_PROJECT, name="PLACE", delete="yes")
+    await _go(client, "/project/pin", project=_PROJECT, version="1", action="pin")
+    assert "pinned one, 1." in (await client.get("/ui/project", params={"project": _PROJECT})).text
+
+
+async def test_a_bad_upload_is_told(client: httpx.AsyncClient) -> None:
+    empty = await client.post("/ui/project/deploy", data={"project": "shop"}, files={"artefact": ("a", b"")})
+    assert (empty.status_code, "Give a project" in _alert(empty)) == (400, True)
+    form = {"project": "shop", "version": "1"}
+    no_node = await client.post("/ui/project/deploy", data=form, files={"artefact": ("a.egg", b"an egg")})
+    assert (no_node.status_code, "node" in _alert(no_node)) == (503, True)
+    broken = await client.post(
+        "/ui/project/deploy", content=b"x", headers={"Content-Type": "multipart/form-data; boundary=y"}
+    )
+    assert broken.status_code == 400
+
+
+async def test_a_token_is_shown_once_and_its_owner_may_only_look(client: httpx.AsyncClient) -> None:
+    made = await client.post("/ui/tokens/make", data={"name": "anna", "scope": "read", "project": "", "days": "30"})
+    secret = re.findall(r"gsm_[\w-]+", made.text)[0]
+    assert made.headers["cache-control"] == "no-store"
+    listed = (await client.get("/ui/tokens")).text
+    assert "anna" in listed
+    assert "gsm_" not in listed
+    assert "token.make" in (await client.get("/ui/audit")).text
+    headers = {"Authorization": f"Bearer {secret}"}
+    assert (await client.get("/v1/jobs", headers=headers)).status_code == 200
+    await _go(client, "/tokens/revoke", id="1")
+    assert (await client.get("/v1/jobs", headers=headers)).status_code == 401
+
+
+# --- who may --------------------------------------------------------------------------------------------------------
+
+
+async def _session(client: httpx.AsyncClient, secret: str) -> dict[str, str]:
+    """Log in. Return the header with the session."""
+    answer = await client.post("/ui/login", data={"token": secret})
+    client.cookies.clear()
+    assert answer.status_code == 303, answer.text
+    return {"Cookie": f"{COOKIE}={answer.cookies[COOKIE]}"}
+
+
+def _below(scope: str) -> Iterator[str]:
+    yield from _SCOPES[: _SCOPES.index(scope)]
+
+
+@pytest.mark.parametrize("path", ["/", *ROUTES])
+async def test_each_page_is_for_those_with_its_scope(
+    closed: httpx.AsyncClient, database: StateDatabase, path: str
+) -> None:
+    """Every route, with each scope, with none, and with a wrong session."""
+    await database.write(_fill)
+    method, needed = (ROUTES[path].method, ROUTES[path].scope) if path in ROUTES else ("GET", READ)
+    query = {"id": "1", "project": _PROJECT}
+    for cookie in ("", "x" * 43, "x" * 10_000, "ü"):
+        headers = {"Cookie": f"{COOKIE}={cookie}".encode()}
+        answer = await closed.request(method, f"/ui{path}", params=query, headers=headers)
+        assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/ui/login")
+        assert _PROJECT not in unescape(answer.text)
+    for scope in _SCOPES:
+        _, secret = await database.write(lambda c, scope=scope: tokens.add_token(c, scope, TokenScope(scope)))
+        answer = await closed.request(method, f"/ui{path}", params=query, headers=await _login(database, secret))
+        is_refused = answer.status_code == 403 and "needs the scope" in answer.text
+        assert is_refused == (scope in _below(needed)), (scope, answer.text)
+        assert answer.status_code != 500
+
+
+async def _login(database: StateDatabase, secret: str) -> dict[str, str]:
+    """Return the header of a new session, without the page that limits how often a client may log in."""
+    from gossamer_platform.state import sessions
+
+    def begin(connection: Connection) -> str:
+        owner = tokens.find_principal(connection, secret)
+        assert owner is not None
+        return sessions.begin_session(connection, token_id=owner.token, seconds=60)
+
+    return {"Cookie": f"{COOKIE}={await database.write(begin)}"}
+
+
+@pytest.mark.parametrize("path", [path for path, route in ROUTES.items() if route.method == "GET"])
+async def test_a_token_of_one_project_shows_no_other(
+    closed: httpx.AsyncClient, database: StateDatabase, path: str
+) -> None:
+    await database.write(_fill)
+    _, secret = await database.write(lambda c: tokens.add_token(c, "one", TokenScope.ADMIN, project="shop & co #2?"))
+    session = await _login(database, secret)
+    for query in ({}, {"id": "1", "project": _PROJECT}):
+        answer = await closed.get(f"/ui{path}", params=query, headers=session)
+        shown = unescape(answer.text)
+        # The name that was asked for may be repeated; nothing of the project may be.
+        others = [f"shop & co #{number}?" for number in (0, 1, 3, 4) if query.get("project") != f"shop & co #{number}?"]
+        assert not [text for text in (*others, "schedule-0", "person-0", "node-0", _EVIL) if text in shown]
+        assert answer.status_code in (200, 403, 404)
+    assert (await closed.get("/ui/", headers=session)).status_code == 200
+
+
+async def test_a_token_of_a_node_opens_nothing(closed: httpx.AsyncClient, database: StateDatabase) -> None:
+    _, secret = await database.write(lambda c: tokens.add_token(c, "node", TokenScope.NODE))
+    assert (await closed.post("/ui/login", data={"token": secret})).status_code == 403
+    assert not Visitor(scope="node").may(READ)
+
+
+async def test_a_session_is_new_ends_at_logout_and_with_what_it_was_begun_with(
+    manager: Manager, config: ScrapydConfig, database: StateDatabase, closed: httpx.AsyncClient
+) -> None:
+    planted = {"Cookie": f"{COOKIE}=planted"}
+    entered = await closed.post("/ui/login", data={"token": "name:word"}, headers=planted)
+    cookie = entered.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/ui"} <= set(cookie.split("; "))
+    assert "planted" not in cookie  # no session is that of a cookie which another site has put there
+    assert (await closed.get("/ui/jobs", headers=planted)).status_code == 303
+    closed.cookies.clear()
+    session = {"Cookie": cookie.partition(";")[0]}
+    assert "Log out" in (await closed.get("/ui/jobs", headers=session)).text
+    # A login ends the session before it; logging out ends a session on the server, not only in the browser.
+    renewed = await closed.post("/ui/login", data={"token": "name:word"}, headers=session)
+    closed.cookies.clear()
+    assert (await closed.get("/ui/jobs", headers=session)).status_code == 303
+    session = {"Cookie": renewed.headers["set-cookie"].partition(";")[0]}
+    await closed.post("/ui/logout", headers=session)
+    assert (await closed.get("/ui/jobs", headers=session)).status_code == 303
+    # Another password, and a token that is revoked, end their sessions.
+    session = await _session(closed, "name:word")
+    async with _client(manager, replace(config, username="name", password="other")) as changed:
+        assert (await changed.get("/ui/jobs", headers=session)).status_code == 303
+    number, secret = await database.write(lambda c: tokens.add_token(c, "all", TokenScope.READ))
+    session = await _session(closed, secret)
+    assert (await closed.get("/ui/jobs", headers=session)).status_code == 200
+    await database.write(lambda c: tokens.delete_token(c, number))
+    assert (await closed.get("/ui/jobs", headers=session)).status_code == 303
+
+
+async def test_passwords_cannot_be_tried_quickly(closed: httpx.AsyncClient) -> None:
+    statuses = [(await closed.post("/ui/login", data={"token": f"name:{n}"})).status_code for n in range(20)]
+    assert statuses[0] == 403
+    assert statuses.count(429) > 10
+
+
+async def test_without_a_password_only_this_machine_is_let_in(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/ui/jobs")).status_code == 200
+    assert (await client.get("/ui/jobs", headers={"Host": "evil.test"})).status_code == 303
+    answer = await client.get("/ui/jobs", headers={"Origin": "http://evil.test"})
+    assert answer.status_code == 303
+
+
+@pytest.mark.parametrize(
+    "path", ["/logout", "/login", *(path for path, route in ROUTES.items() if route.method == "POST")]
+)
+@pytest.mark.parametrize(
+    "headers", [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Origin": "http://evil.test"}]
+)
+async def test_a_page_of_another_site_changes_nothing(
+    client: httpx.AsyncClient, database: StateDatabase, path: str, headers: dict[str, str]
+) -> None:
+    await database.write(_fill)
+    before = (await client.get("/v1/audit")).json()
+    answer = await client.post(f"/ui{path}", data={"id": "1", "project": _PROJECT, "token": "x"}, headers=headers)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+    assert (await client.get("/v1/audit")).json() == before
+
+
+async def test_every_change_is_in_the_audit(client: httpx.AsyncClient, database: StateDatabase) -> None:
+    await database.write(_fill)
+    await _go(client, "/group/cancel", id="1")
+    await _go(client, "/node/change", name="node-1", action="drain")
+    found = [(entry["actor"], entry["action"]) for entry in (await client.get("/v1/audit")).json()[:2]]
+    assert found == [("local", "node.drain"), ("local", "group.cancel")]
