@@ -139,7 +139,7 @@ class InProcessClient(ApiClient):
             else:
                 parts.append(message.get("body", b""))
 
-        await self._api(self._scope(call), _Body(call.content).receive, send)
+        await self._api(self._scope(call), _SentBody(call.content).receive, send)
         return status, b"".join(parts)
 
     async def stream(self, call: ApiCall) -> StreamedAnswer:
@@ -173,14 +173,14 @@ class InProcessClient(ApiClient):
             await messages.put(message)
 
         try:
-            await self._api(self._scope(call), _Body(call.content).receive, send)
+            await self._api(self._scope(call), _SentBody(call.content).receive, send)
         except Exception:
             if not begun:
                 await messages.put({"type": "http.response.start", "status": 500, "headers": []})
             await messages.put({"type": "http.response.body", "more_body": False, "broken": True})
 
 
-class _Body:
+class _SentBody:
     """Body of a request, sent at once. Its client stays connected until it has the answer."""
 
     def __init__(self, content: bytes) -> None:

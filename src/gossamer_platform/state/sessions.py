@@ -11,8 +11,9 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, select
 
-from gossamer_platform.state.rows import add_row, fetch_first
-from gossamer_platform.state.tables import BrowserSession, DatabaseNow, browser_sessions, tokens
+from gossamer.storage.sql.clock import DatabaseNow
+from gossamer.storage.sql.rows import add_row, fetch_first
+from gossamer_platform.state.tables import BrowserSession, browser_sessions, tokens
 from gossamer_platform.state.tokens import Principal, find_owner
 
 _SESSIONS_OF_ONE: Final = 100
