@@ -9,6 +9,8 @@ from typing import Any
 import hypothesis  # noqa: F401
 import pytest
 
+from tests.servers.reaper import pytest_cmdline_main  # noqa: F401 (a hook)
+
 # Processes that tests start find compiled modules, as those of an installed Gossamer do, also where this is set: to
 # compile them again takes each of hundreds of processes a third of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
