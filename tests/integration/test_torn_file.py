@@ -94,10 +94,12 @@ async def crawl_torn(tmp_path: Path, server: Server, *, rewritten: bool) -> Torn
         frontier = await ValkeyFrontier.connect(server.address, dead_after_seconds=2.0)
         try:
             await frontier.set_domain_policy(None, DomainPolicy(hits=20, window_seconds=1.0, moderated=False))
-            await crawls.open_crawl(frontier, web.seeds(), Terms())
             outputs = [tmp_path / f"pages{number}.jsonl" for number in range(3)]
             for output in outputs:
                 fleet.start(frontier=server.address, output=output, environment={"GOSSAMER_LOG_LEVEL": "warning"})
+            while len(await frontier.workers()) < len(outputs):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)  # workers start at different times
+            await crawls.open_crawl(frontier, web.seeds(), Terms())
             for cut in range(1, CUTS + 1):
                 await asked(web, int(cut * 0.2 * len(pages)))
                 await asyncio.to_thread(tear, server)
@@ -113,7 +115,7 @@ async def crawl_torn(tmp_path: Path, server: Server, *, rewritten: bool) -> Torn
             await frontier.close()
         fleet.drain()
         said = "".join(member.log for member in fleet.members)
-    records = [record for file in outputs for record in read_records(file)]
+    records = [record for file in outputs if file.exists() for record in read_records(file)]
     return TornCrawl(ended, set(pages) - {record.url for record in records if record.success}, said)
 
 

@@ -116,6 +116,8 @@ while client.status(job, 'classes')['currstate'] != 'running':
     time.sleep(0.1)
 said['daemon'], said['jobs'] = client.daemonstatus(), client.jobs('classes')
 said['cancelled'] = client.cancel('classes', job)
+while client.status(job, 'classes')['currstate'] != 'finished':
+    time.sleep(0.1)
 print(json.dumps(said))
 """
         said = json.loads(_run(project, "python", "-c", script))

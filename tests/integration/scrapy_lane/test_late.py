@@ -13,7 +13,7 @@ from gossamer.model.crawl import DomainPolicy
 from gossamer_fakeweb.log import is_page, max_in_any_window
 from tests.servers.valkey import Server
 
-from .lane import HOST, asking, at, page, scraper
+from .lane import HOST, asking, at, counts, page, scraper
 
 HITS, WINDOW_SECONDS = 6, 1.0
 ROBOTS_MS = 1500.0
@@ -71,6 +71,8 @@ async def test_a_process_that_was_taken_for_dead_does_not_send_what_waited_in_it
             await domains.change_policy(frontier, None, DomainPolicy(hits=50, window_seconds=1.0, moderated=False))
         with scraper(tmp_path, server, "links", seeds, ROBOTSTXT_OBEY="true") as first:
             await _until(lambda: site.asked["/robots.txt"] == 1)
+            # A request that the first process has not leased yet would let the other one ask before anything is late.
+            await _has_leased(tmp_path, server, len(seeds))
             first.process.send_signal(signal.SIGSTOP)
             with scraper(tmp_path, server, "links", seeds, name="two", ROBOTSTXT_OBEY="true") as second:
                 await _until(lambda: site.asked["/robots.txt"] == 2)
@@ -82,6 +84,11 @@ async def test_a_process_that_was_taken_for_dead_does_not_send_what_waited_in_it
     assert {path: count for path, count in site.asked.items() if path != "/robots.txt"} == {
         f"/{number}": 1 for number in range(5)
     }
+
+
+async def _has_leased(folder: Path, server: Server, count: int) -> None:
+    while (await counts(folder, server, "links")).leased < count:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)  # what is awaited happens in another process
 
 
 async def _until(holds: Callable[[], bool]) -> None:
