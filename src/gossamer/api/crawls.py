@@ -17,6 +17,7 @@ from pydantic import Field
 from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.problems import bad_request, not_found
+from gossamer.control.browsers import waiting_for_browsers
 from gossamer.errors import BadInput, FrontierError
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
@@ -110,6 +111,10 @@ class CrawlDetails(CrawlSummary):
     rate: str | None
     """Rate that the crawl requests for each domain, as HITS/SECONDS"""
     domain_concurrency: int | None
+    to_render: int = 0
+    """Waiting requests that are to be rendered in a browser"""
+    without_browser: int = 0
+    """Those requests, if no worker with a browser is announced: they wait until one is. Else 0"""
     queued_by_domain: DomainPage | None = None
     """Only if the query has `domains`"""
 
@@ -246,6 +251,8 @@ async def show_crawl(
         seen=info.seen,
         queued_by_priority=info.queued_by_priority,
         spiders={spider: _counts(counts) for spider, counts in info.spiders.items()},
+        to_render=info.rendering.waiting,
+        without_browser=await waiting_for_browsers(context.frontier, info),
         **_options(info.options),
     )
     if page is not None:
@@ -264,6 +271,8 @@ async def _past_crawl(context: ApiContext, crawl: CrawlId, page: DomainPage | No
         seen=row.seen,
         queued_by_priority={int(priority): count for priority, count in row.by_priority.items()},
         spiders={spider: RequestCounts(**counts) for spider, counts in row.spiders.items()},
+        to_render=0,
+        without_browser=0,
         **_options(msgspec.convert(row.options, Crawl)),
     )
     if page is not None:

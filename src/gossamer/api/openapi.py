@@ -286,7 +286,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("set_domain", "200"): _DOMAIN,
     ("change_domain", "200"): _DOMAIN,
     ("workers", "200"): {
-        "items": [{"name": "host-4711-5f0c-1", "silent_seconds": 0.4, "leased": 64}],
+        "items": [{"name": "host-4711-5f0c-1", "silent_seconds": 0.4, "leased": 64, "browser": False}],
         "processes": {"rest": {"host": ["1267c5f0a6e1"]}},
         "troubles": [
             {

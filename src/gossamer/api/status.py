@@ -144,6 +144,8 @@ class WorkerStatus(ResponseModel):
     """Seconds since its last heartbeat"""
     leased: int
     """Requests that it holds"""
+    browser: bool
+    """It has a browser, and takes requests that are to be rendered"""
 
 
 class ProcessTrouble(ResponseModel):
@@ -177,7 +179,12 @@ async def list_workers(context: Context) -> WorkerList:
     """A worker that dies disappears from the list after the time of the setting worker.heartbeat."""
     return WorkerList(
         items=[
-            WorkerStatus(name=worker.name, silent_seconds=round(worker.silent_seconds, 3), leased=worker.leased)
+            WorkerStatus(
+                name=worker.name,
+                silent_seconds=round(worker.silent_seconds, 3),
+                leased=worker.leased,
+                browser=worker.browser,
+            )
             for worker in await context.frontier.workers()
         ],
         processes=await context.counters.all_nodes(_ROLES),

@@ -76,6 +76,10 @@ class AdmittedRequest:
     """Method and body are in the payload, too; here they serve to compute the fingerprint."""
     wait_for_spider: bool = False
     """Add the request even if no worker has announced its spider."""
+    render: bool = False
+    """Render the URL in a browser."""
+    wait_for_browser: bool = False
+    """Add the request even if no worker with a browser is announced."""
     fresh: bool = False
     """If the crawl has finished, begin a run with an empty set of seen URLs."""
     idempotency_key: str = ""
@@ -168,6 +172,8 @@ class RequestValidator:
             method=payload.method,
             body=payload.body,
             wait_for_spider=request.wait_for_spider,
+            render=request.render,
+            wait_for_browser=request.wait_for_browser,
             fresh=request.fresh,
         )
 
@@ -304,6 +310,24 @@ async def unknown_spiders(frontier: Frontier, requests: Sequence[AdmittedRequest
     ]
 
 
+_NO_BROWSER = RequestRejected(
+    "no worker has a browser. Start one with: gossamer worker --render. With wait_for_browser the request is accepted",
+    field="render",
+)
+
+
+async def without_browsers(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
+    """Return for each request, in order, its rejection if it is to be rendered and no worker of its pool has a browser;
+    None: it may be submitted. Call this before `submit`. Raises FrontierUnavailable."""
+    if not any(request.render and not request.wait_for_browser for request in requests):
+        return [None] * len(requests)
+    pools = await frontier.browser_workers()
+    return [
+        _NO_BROWSER if request.render and not request.wait_for_browser and request.crawl.pool not in pools else None
+        for request in requests
+    ]
+
+
 _FULL = "the domain's share of the queue is full"
 """Reason of a request that exceeds `domain_max_pending`."""
 _EXCEEDS_EARLIER = (
@@ -410,7 +434,9 @@ def _add_to_group(group: _RequestGroup, request: AdmittedRequest, index: int, fi
     number = group.batch_numbers.setdefault((request.priority, has_payload), len(group.batches))
     if number == len(group.batches):  # the first of its kind
         payloads: list[bytes | None] | None = [] if has_payload else None
-        group.batches.append(Batch(request.spider, request.domain, request.priority, 0, payloads=payloads))
+        group.batches.append(
+            Batch(request.spider, request.domain, request.priority, 0, payloads=payloads, render=request.render)
+        )
         group.indexes.append([])
     batch = group.batches[number]
     batch.urls.append(request.url)

@@ -15,7 +15,14 @@ from typing import Any, Protocol
 import msgspec
 
 from gossamer.control import domains, stats
-from gossamer.control.admission import AdmittedRequest, RequestValidator, SubmitResult, submit, unknown_spiders
+from gossamer.control.admission import (
+    AdmittedRequest,
+    RequestValidator,
+    SubmitResult,
+    submit,
+    unknown_spiders,
+    without_browsers,
+)
 from gossamer.control.domains import DEFAULT_POLICY, Blacklist
 from gossamer.control.stats import Counters
 from gossamer.errors import BadInput, RequestRejected
@@ -88,7 +95,9 @@ class RequestDispatcher:
 
     async def check(self, requests: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
         """Return why each request would be rejected in the cluster's current state, in order; None: it would not be."""
-        return await unknown_spiders(self._frontier, requests)
+        spiders = await unknown_spiders(self._frontier, requests)
+        browsers = await without_browsers(self._frontier, requests)
+        return [one or other for one, other in zip(spiders, browsers, strict=True)]
 
     async def submit(self, requests: Sequence[AdmittedRequest]) -> list[SubmitResult]:
         """Submit crawl requests to the frontier. Return the result of each, in order: rejected ones have a

@@ -35,6 +35,7 @@ _FOLLOW_TYPES: tuple[tuple[str, Any, str], ...] = (
     ("method", str, "a text such as POST"),
     ("body", bytes, "bytes, such as b'a=1'"),
     ("headers", Mapping | None, "a dictionary"),
+    ("render", bool | None, "True or False"),
 )
 """Types of the fields of a link, and what a message calls them. To add a field to `Follow`, add it here."""
 
@@ -59,6 +60,9 @@ class Follow:
     headers: Mapping[str, str] | None = None
     again: bool = False
     """True: fetch the link even if the crawl has seen it. The spider must then prevent endless loops itself."""
+    render: bool | None = None
+    """True: render the linked page in a browser; it waits for a worker that has one. False: fetch it plainly. None: as
+    the crawl's request says (`render`)."""
 
     def __post_init__(self) -> None:
         """Raise BadInput for a value of the wrong type, where the spider wrote it: later its line is not known."""

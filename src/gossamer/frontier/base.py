@@ -349,6 +349,13 @@ class Frontier(Protocol):
         `plain`, `browser`: which lanes it takes: requests that are fetched plainly, and those that are to be rendered
         (`Lease.render`). At least one of them."""
 
+    async def announce_browser(self, *, pool: str, worker: str, seconds: float) -> None:
+        """Announce that a worker of this pool has a browser, and takes requests that are to be rendered. Repeat it
+        before `seconds` have passed; 0 ends the announcement."""
+
+    async def browser_workers(self) -> dict[str, frozenset[str]]:
+        """Return the workers with a browser that are announced now, by pool. A pool without any is missing."""
+
     async def heartbeat_for(self, shard: int, session_name: str) -> None:
         """Send a heartbeat to a shard for a worker that cannot send it itself.
 

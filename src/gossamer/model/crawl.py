@@ -219,6 +219,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_assets: int | None = None
     """Largest number of assets of the crawl that are queued on one shard. More are dropped and counted. None: no
     limit."""
+    render: bool = False
+    """True: links that are found are rendered in a browser, unless the spider decides otherwise. The submitted URL
+    itself is what its batch says."""
 
 
 class CrawlState(StrEnum):

@@ -164,6 +164,8 @@ class WorkerInfo(msgspec.Struct):
     silent_seconds: float
     """Seconds since its last heartbeat."""
     leased: int
+    browser: bool = False
+    """True: it has a browser, and takes requests that are to be rendered."""
 
 
 class Backlog(msgspec.Struct):

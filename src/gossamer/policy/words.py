@@ -274,6 +274,12 @@ def retries_text(later: int, retried: Mapping[str, int]) -> str:
     return f", {later:,} of them for a retry{reasons}" if later else ""
 
 
+def browser_text(count: int) -> str:
+    """Return a sentence about requests that are to be rendered while no worker has a browser. Empty: there are none."""
+    wait = "waits" if count == 1 else "wait"
+    return f"{counted(count, 'request')} {wait} for a worker with a browser, and there is none." if count else ""
+
+
 def bytes_text(count: float, *, is_label: bool = False) -> str:
     """Return a number of bytes: `3.4 MB`. `is_label`: a round number has no decimals: `3 MB` instead of `3.0 MB`."""
     for unit in ("B", "kB", "MB", "GB"):

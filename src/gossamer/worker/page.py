@@ -227,14 +227,14 @@ def _grouped(lease: Lease, links: Links, positions: list[int] | None) -> list[Ba
         urls = [urls[at] for at in positions]
         fingerprints = [fingerprints[at] for at in positions]
         domains = [domains[at] for at in positions]
-    priority, depth = child_priority(lease.priority), lease.depth + 1
+    priority, depth, render = child_priority(lease.priority), lease.depth + 1, lease.terms.render
     if domains.count(domains[0]) == len(domains):
-        return [Batch(lease.spider, domains[0], priority, depth, urls, fingerprints)]
+        return [Batch(lease.spider, domains[0], priority, depth, urls, fingerprints, render=render)]
     batches: dict[str, Batch] = {}
     for url, fingerprint, domain in zip(urls, fingerprints, domains, strict=True):
         batch = batches.get(domain)
         if batch is None:
-            batch = batches[domain] = Batch(lease.spider, domain, priority, depth)
+            batch = batches[domain] = Batch(lease.spider, domain, priority, depth, render=render)
         batch.urls.append(url)
         batch.fingerprints.append(fingerprint)
     return list(batches.values())

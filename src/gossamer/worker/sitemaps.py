@@ -155,7 +155,7 @@ async def _add_pages(attempt: Attempt, urls: Sequence[str], result: SitemapBatch
         domain = registered_domain(host(url))
         batch = batches.get(domain)
         if batch is None:
-            batch = batches[domain] = Batch(lease.spider, domain, priority, lease.depth)
+            batch = batches[domain] = Batch(lease.spider, domain, priority, lease.depth, render=terms.render)
         if room <= 0 or len(batch.urls) >= domain_room:
             result.drop(DropReason.BUDGET)
             continue

@@ -196,4 +196,8 @@ def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: 
         return None
     priority = child_priority(lease.priority) if follow.priority is None else follow.priority
     domain = registered_domain(host(url))
-    return Batch(spider, domain, priority, lease.depth + 1, [url], [fingerprint], [packed], unfiltered=follow.again)
+    return Batch(
+        spider, domain, priority, lease.depth + 1, [url], [fingerprint], [packed],
+        unfiltered=follow.again,
+        render=lease.terms.render if follow.render is None else follow.render,
+    )  # fmt: skip

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection, Sequence
 
+from gossamer.control.browsers import waiting_for_browsers
 from gossamer.errors import FrontierError
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import CrawlId
@@ -57,11 +58,21 @@ class StalledRun:
             if part.waiting and spider not in self._spiders:
                 requests = counted(part.waiting, "request")
                 found.append(f"{requests} of the spider {spider}, which this command does not run")
+        if count := await self._waiting_for_browsers(info):
+            requests = counted(count, "request")
+            found.append(f"{requests} to be rendered, and no worker of the pool {info.pool} has a browser")
         for domain, waiting in (await self._paused_domains(info.crawl))[:_DOMAINS_SHOWN]:
             found.append(f"{counted(waiting, 'request')} on {domain}, which a policy has paused or blacklisted")
         if not found:
             found.append(f"{counted(info.total().waiting, 'request')}, none of which is due")
         return f"The crawl waits for {'; '.join(found)}."
+
+    async def _waiting_for_browsers(self, info: CrawlInfo) -> int:
+        """Return how many requests wait for a browser that no worker has."""
+        try:
+            return await waiting_for_browsers(self._frontier, info)
+        except FrontierError:
+            return 0
 
     async def _paused_domains(self, crawl: CrawlId) -> Sequence[tuple[str, int]]:
         """Return domains where requests wait that a policy has switched off, and the numbers of these requests."""

@@ -217,3 +217,35 @@ async def test_a_failed_request_that_is_kept_is_retried_in_its_lane(stage: Stage
     assert (again.url, again.render) == (lease.url, True)
     await seat.close()
     await stage.leave()
+
+
+async def test_a_worker_with_a_browser_is_known_until_its_announcement_ends(stage: Stage) -> None:
+    clock = Clock()
+    frontier = await stage.frontier(clock=clock, dead_after_seconds=1000)
+    seats = [
+        await frontier.open_leaseholder(pool=pool, spiders=["link"], browser=browser)
+        for pool, browser in [("shared", True), ("shared", False), ("own", True)]
+    ]
+    one, plain, own = (seat.worker for seat in seats)
+    for seat in seats:
+        await seat.lease(limit=1)
+    assert await frontier.browser_workers() == {}
+    await frontier.announce_browser(pool="shared", worker=one, seconds=10)
+    await frontier.announce_browser(pool="own", worker=own, seconds=30)
+    assert await frontier.browser_workers() == {"shared": {one}, "own": {own}}
+    assert {worker.name: worker.browser for worker in await frontier.workers()} == {one: True, plain: False, own: True}
+    clock.now += 9
+    await frontier.announce_browser(pool="shared", worker=one, seconds=10)
+    clock.now += 9
+    assert await frontier.browser_workers() == {"shared": {one}, "own": {own}}
+    clock.now += 2
+    assert await frontier.browser_workers() == {"own": {own}}
+    await frontier.announce_browser(pool="own", worker=own, seconds=0)
+    assert await frontier.browser_workers() == {}
+    assert not any(key.endswith("browsers") for key in await stage.keys())
+    await frontier.announce_browser(pool="own", worker=own, seconds=30)
+    (life,) = [life for key, life in (await stage.keys()).items() if key.endswith("browsers")]
+    assert 0 < life <= 30_000
+    for seat in seats:
+        await seat.close()
+    await stage.leave()

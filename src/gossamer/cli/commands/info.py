@@ -15,10 +15,11 @@ from gossamer.cli import options
 from gossamer.cli.parser import argument, option
 from gossamer.cli.running import ask
 from gossamer.control import stats as statistics
+from gossamer.control.browsers import waiting_for_browsers
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
-from gossamer.policy.words import REPAIRED, counted, retries_text
+from gossamer.policy.words import REPAIRED, browser_text, counted, retries_text
 from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext
 
@@ -59,8 +60,9 @@ def info(
         _show_all(ask(settings, _all_crawls), as_json=json)
         raise SystemExit(0)
 
-    async def question(cluster: ServiceContext) -> tuple[dict[str, Any], CrawlInfo | None]:
-        """Return the service's answer to a request for information, and the crawl itself if one is named."""
+    async def question(cluster: ServiceContext) -> tuple[dict[str, Any], CrawlInfo | None, int]:
+        """Return the service's answer to a request for information; the crawl itself if one is named, and how many
+        requests of it wait for a browser that no worker has."""
         message = {"uuid": secrets.token_hex(16), "appid": appid, "spiderid": spider or "link", "action": "info"}
         kind, request = cluster.dispatcher.read(message | ({"crawlid": crawlid} if crawlid else {}))
         if not spider:
@@ -69,15 +71,15 @@ def info(
         # The tables need the newer format; JSON has that of the settings (None).
         [answer] = await cluster.dispatcher.handle(kind, request, format_1_0=None if json else False)
         crawl = await cluster.frontier.crawl_info(CrawlId(appid, crawlid)) if crawlid else None
-        return answer, crawl
+        return answer, crawl, await waiting_for_browsers(cluster.frontier, crawl) if crawl else 0
 
-    answer, crawl = ask(settings, question)
+    answer, crawl, without_browser = ask(settings, question)
     if json:
         print(msgspec.json.encode(answer).decode())
     elif crawlid:
         if crawl is None:
             raise BadInput(_no_crawl(appid, crawlid))
-        _show_crawl(answer, crawl)
+        _show_crawl(answer, crawl, without_browser)
     else:
         _show_app(answer)
     raise SystemExit(0 if crawl or not crawlid else 2)
@@ -122,8 +124,8 @@ def _no_crawl(appid: str, crawlid: str) -> str:
     )
 
 
-def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo) -> None:
-    """Print one crawl."""
+def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo, without_browser: int) -> None:
+    """Print one crawl. `without_browser`: requests of it that wait for a browser that no worker has."""
     console = Console(highlight=False)
     total = crawl.total()
     console.print(f"{answer['appid']}/{answer['crawlid']}: {crawl.state.value}, run {crawl.run}", markup=False)
@@ -135,6 +137,8 @@ def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo) -> None:
         f"  waiting {answer['total_pending']:,} on {counted(answer['total_domains'], 'domain')}"
         f"{retries_text(total.later, total.retried)}"
     )
+    if without_browser:
+        console.print(f"  {browser_text(without_browser)}")
     if crawl.repairs:
         console.print(f"  {REPAIRED}")
     if answer["domains"]:

@@ -239,6 +239,17 @@ class ValkeyFrontier:
         await holder.start()
         return holder
 
+    async def announce_browser(self, *, pool: str, worker: str, seconds: float) -> None:
+        check_names(pool)
+        await self._commands.call(0, "announce_browser", f"{pool}|{worker}", round(seconds * 1000))
+
+    async def browser_workers(self) -> dict[str, frozenset[str]]:
+        found: dict[str, set[str]] = {}
+        for announced in await self._commands.call(0, "announce_browser", "", 0):
+            pool, _, worker = announced.decode().partition("|")
+            found.setdefault(pool, set()).add(worker)
+        return {pool: frozenset(workers) for pool, workers in found.items()}
+
     async def heartbeat_for(self, shard: int, session_name: str) -> None:
         await self._commands.call(shard, "heartbeat", session_name, self._dead_after_ms)
 

@@ -188,6 +188,10 @@ class KeyPattern(StrEnum):
     """Sorted set, shard 0 only: spiders by when a process of the lane announced them. Rows are deleted after 30
     days."""
 
+    BROWSERS = "browsers"
+    """Sorted set, shard 0 only: "<pool>|<worker>" of the workers with a browser, by the time until which they count as
+    alive. Rows are deleted with a later announcement; expires with the last one."""
+
     # --- unfinished operations and ends -------------------------------------------------------------------------------
 
     IDLE = "idle"

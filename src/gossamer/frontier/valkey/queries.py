@@ -320,13 +320,17 @@ def decode_share(domain: bytes, row: bytes) -> DomainInfo:
 async def workers(commands: ScriptCommands, *, dead_after_ms: int) -> list[WorkerInfo]:
     """Return the workers that sent a heartbeat in time, by name."""
     found: dict[str, WorkerInfo] = {}
-    for row in await commands.everywhere("list_workers", dead_after_ms):
+    browsers: set[str] = set()
+    for row, announced in await commands.everywhere("list_workers", dead_after_ms):
+        browsers.update(name.decode().partition("|")[2] for name in announced)
         # For each session: its name, ms since its last call, number of its leases. A worker has one on each shard.
         for session, silent_ms, leased in zip(row[::3], row[1::3], row[2::3], strict=True):
             name, silent = worker_of(session.decode()), silent_ms / 1000
             worker = found.setdefault(name, WorkerInfo(name, silent, 0))
             worker.silent_seconds = min(worker.silent_seconds, silent)
             worker.leased += leased
+    for name in browsers & found.keys():
+        found[name].browser = True
     return [found[name] for name in sorted(found)]
 
 

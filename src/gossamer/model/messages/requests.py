@@ -74,6 +74,10 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     assets: tuple[str, ...] | None = None
     max_assets: int | None = None
     ignore_robots: bool = False
+    render: bool = False
+    """True: the URL and the links that it leads to are rendered in a browser."""
+    wait_for_browser: bool = False
+    """True: accept the request even if no worker has a browser yet."""
     timeout: float | None = None
     retries: int | None = None
     fresh: bool = False
@@ -136,6 +140,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             extract=self.rules(),
             assets=read_kinds(self.assets or ()),
             max_assets=self.max_assets,
+            render=self.render,
         )
 
     def content(self) -> ContentOptions | None:

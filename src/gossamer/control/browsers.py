@@ -1,0 +1,13 @@
+"""Requests that are to be rendered in a browser, and whether any worker has one."""
+
+from gossamer.frontier.base import Frontier
+from gossamer.model.info import CrawlInfo
+
+
+async def waiting_for_browsers(frontier: Frontier, info: CrawlInfo) -> int:
+    """Return how many requests of a crawl wait for a worker with a browser while none is announced in its pool (the
+    workers that work for it). 0: none waits, or there is such a worker. Raises FrontierUnavailable.
+
+    Costs a call only where requests are to be rendered."""
+    waiting = info.rendering.waiting
+    return waiting if waiting and info.pool not in await frontier.browser_workers() else 0

@@ -1,0 +1,102 @@
+"""A request to be rendered is rejected on every way in while no worker has a browser, unless it says that it waits."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.valkey.datadir import running_address
+from tests.servers import crawling
+from tests.servers.service import Up, talking, up
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with up(tmp_path_factory.mktemp("up"), command="serve") as served:
+        yield served
+
+
+@asynccontextmanager
+async def connected(service: Up) -> AsyncIterator[ValkeyFrontier]:
+    address = running_address(service.folder / ".gossamer")
+    assert address is not None
+    frontier = await ValkeyFrontier.connect(address)
+    try:
+        yield frontier
+    finally:
+        await frontier.close()
+
+
+def a_crawl(crawlid: str, **fields: Any) -> dict[str, Any]:
+    return {"appid": "testapp", "crawlid": crawlid, "url": "https://a.test/", "render": True, **fields}
+
+
+def post(service: Up, path: str, body: Any) -> httpx.Response:
+    return httpx.post(f"{service.api}{path}", json=body, timeout=30)
+
+
+def details(service: Up, crawlid: str) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{service.api}/v1/crawls/testapp/{crawlid}", timeout=30).json()
+    return found
+
+
+def page_of(service: Up, crawlid: str) -> str:
+    """The dashboard's page about a crawl."""
+    return httpx.get(f"{service.api}/ui/crawl", params={"appid": "testapp", "crawlid": crawlid}, timeout=30).text
+
+
+def said_by(service: Up, *arguments: str) -> tuple[int, str]:
+    done = crawling.gossamer(*arguments, cwd=service.folder)
+    return done.returncode, done.stdout + done.stderr
+
+
+async def test_it_is_rejected_while_no_worker_has_a_browser(service: Up) -> None:
+    async with talking(service) as talk:
+        await talk.say(a_crawl("bus"))
+        messages = await talk.until(talk.topics.outbound_to("testapp"), lambda found: len(found) == 1)
+    assert (messages[0]["action"], messages[0]["field"]) == ("rejected", "render")
+    answer = post(service, "/v1/crawls", a_crawl("rest"))
+    assert answer.status_code == 400
+    batch = post(service, "/v1/crawls", [a_crawl("rest"), a_crawl("rest", render=False)]).json()
+    assert [(item["status"], item["field"]) for item in batch["items"]] == [(400, "render"), (201, "")]
+    old = post(service, "/feed", a_crawl("feed"))
+    assert old.status_code == 400
+    code, said = said_by(service, "feed", json.dumps(a_crawl("command")))
+    assert code == 2
+    for words in (messages[0]["reason"], answer.text, batch["items"][0]["reason"], old.text, said):
+        assert "no worker has a browser" in words
+        assert "gossamer worker --render" in words
+
+
+async def test_it_waits_where_it_says_so_and_the_service_says_what_for(service: Up) -> None:
+    answer = post(service, "/v1/crawls", a_crawl("waits", wait_for_browser=True))
+    assert answer.status_code == 201
+    shown = details(service, "waits")
+    assert (shown["to_render"], shown["without_browser"], shown["total"]["queued"]) == (1, 1, 1)
+    code, said = said_by(service, "info", "testapp", "waits")
+    assert code == 0
+    assert "1 request waits for a worker with a browser, and there is none." in said
+    assert "Waiting for a worker with a browser, and there is none: 1." in page_of(service, "waits")
+    async with connected(service) as frontier:
+        await frontier.announce_browser(pool="shared", worker="one", seconds=60)
+        shown = details(service, "waits")
+        assert (shown["to_render"], shown["without_browser"]) == (1, 0)
+        assert "browser" not in said_by(service, "info", "testapp", "waits")[1]
+        await frontier.announce_browser(pool="shared", worker="one", seconds=0)
+
+
+async def test_it_is_accepted_while_a_worker_has_a_browser(service: Up) -> None:
+    async with connected(service) as frontier:
+        await frontier.announce_browser(pool="another", worker="one", seconds=60)
+        assert post(service, "/v1/crawls", a_crawl("now")).status_code == 400, "that worker does not work for services"
+        await frontier.announce_browser(pool="shared", worker="one", seconds=60)
+        assert post(service, "/v1/crawls", a_crawl("now")).status_code == 201
+        seat = await frontier.open_leaseholder(pool="shared", spiders=["link"], plain=False, browser=True)
+        leases = [lease for lease in await seat.lease(limit=9) if lease.run.crawl.id.crawlid == "now"]
+        assert [(lease.render, lease.terms.render) for lease in leases] == [(True, True)]
+        await seat.close()
+        await frontier.announce_browser(pool="shared", worker="one", seconds=0)
