@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
 from fastapi import APIRouter, Query
 from pydantic import Field
 
@@ -24,7 +23,7 @@ from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.web.problems import Problem
 
 if TYPE_CHECKING:
-    from gossamer.history.tables import CrawlRow
+    from gossamer.history.crawls import PastCrawl
 
 router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
 crawl_router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
@@ -192,33 +191,21 @@ async def list_crawls(
     return CrawlPage(items=[CrawlSummary(**_summary(info)) for info in infos], cursor=next_cursor, remembered=False)
 
 
-async def _current(context: ApiContext, rows: Sequence["CrawlRow"]) -> list[dict[str, Any]]:
+async def _current(context: ApiContext, crawls: Sequence["PastCrawl"]) -> list[dict[str, Any]]:
     """Return the summaries of remembered crawls. Of those that run, the frontier knows more; while it is away, they are
     as they were."""
-    running = [CrawlId(row.appid, row.crawlid) for row in rows if row.state == CrawlState.RUNNING.value]
+    running = [past.info.crawl for past in crawls if past.info.state is CrawlState.RUNNING]
     try:
         infos = await context.frontier.crawl_infos(running) if running else []
     except FrontierError:
         infos = []
     current = {info.crawl: info for info in infos if info is not None}
-    return [
-        _summary(current[crawl]) if (crawl := CrawlId(row.appid, row.crawlid)) in current else _remembered(row)
-        for row in rows
-    ]
+    return [_summary(current[past.info.crawl]) if past.info.crawl in current else _remembered(past) for past in crawls]
 
 
-def _remembered(row: "CrawlRow") -> dict[str, Any]:
+def _remembered(past: "PastCrawl") -> dict[str, Any]:
     """Return the fields of CrawlSummary of a crawl in the history."""
-    return {
-        "appid": row.appid,
-        "crawlid": row.crawlid,
-        "state": row.state,
-        "run": row.run,
-        "started": row.started,
-        "ended": row.ended,
-        "domains": row.domains,
-        "total": RequestCounts(**row.total),
-    }
+    return _summary(past.info) | {"state": past.state}
 
 
 @crawl_router.get(
@@ -244,39 +231,25 @@ async def show_crawl(
     """Reads only counters, so it is as fast for a million queued requests as for one. A crawl that the frontier has
     forgotten is as the history remembers it."""
     info, page = await asyncio.gather(context.frontier.crawl_info(crawl), _domains(context, crawl, domains, limit))
-    if info is None or info.options is None:
-        return await _past_crawl(context, crawl, page)
+    without_browser = 0
+    if info is not None:
+        summary, without_browser = _summary(info), await waiting_for_browsers(context.frontier, info)
+    else:
+        past = None if context.history is None else await context.history.crawl(crawl)
+        if past is None:
+            raise unknown_crawl(crawl)
+        info, summary = past.info, _remembered(past)
     details = CrawlDetails(
-        **_summary(info),
+        **summary,
         seen=info.seen,
         queued_by_priority=info.queued_by_priority,
         spiders={spider: _counts(counts) for spider, counts in info.spiders.items()},
         to_render=info.rendering.waiting,
-        without_browser=await waiting_for_browsers(context.frontier, info),
-        **_options(info.options),
+        without_browser=without_browser,
+        **_options(info.options or Crawl(id=crawl)),
     )
     if page is not None:
         details.queued_by_domain = page  # otherwise never set, so response_model_exclude_unset leaves it out
-    return details
-
-
-async def _past_crawl(context: ApiContext, crawl: CrawlId, page: DomainPage | None) -> CrawlDetails:
-    """Return a crawl that the frontier does not know. `page`: its domains, which are none. Raises Problem where the
-    history does not know it, either."""
-    row = None if context.history is None else await context.history.crawl(crawl)
-    if row is None:
-        raise unknown_crawl(crawl)
-    details = CrawlDetails(
-        **_remembered(row),
-        seen=row.seen,
-        queued_by_priority={int(priority): count for priority, count in row.by_priority.items()},
-        spiders={spider: RequestCounts(**counts) for spider, counts in row.spiders.items()},
-        to_render=0,
-        without_browser=0,
-        **_options(msgspec.convert(row.options, Crawl)),
-    )
-    if page is not None:
-        details.queued_by_domain = page
     return details
 
 

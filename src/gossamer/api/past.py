@@ -106,11 +106,11 @@ class RunEnds(ResponseModel):
 async def failure_reasons(context: Context, crawl: PathCrawl) -> FailureReasons:
     """The counts are exact. The examples are up to ten of each reason, as long as the history remembers the crawl."""
     info = await context.frontier.crawl_info(crawl)
-    row = None if context.history is None else await context.history.crawl(crawl)
+    past = None if context.history is None else await context.history.crawl(crawl)
     if info is not None:
         counts, started = info.total().failed, info.started
-    elif row is not None:
-        counts, started = row.total["failed"], row.started
+    elif past is not None:
+        counts, started = past.info.total().failed, past.info.started
     else:
         raise unknown_crawl(crawl)
     examples = {} if context.history is None else await context.history.failures(crawl, since=started)
@@ -188,8 +188,8 @@ def _history(context: ApiContext) -> "HistoryStore":
 
 async def _started(context: ApiContext, history: "HistoryStore", crawl: CrawlId) -> float:
     """Return when the latest run of a crawl started. Raises Problem for an unknown crawl."""
-    if (row := await history.crawl(crawl)) is not None:
-        return row.started
+    if (past := await history.crawl(crawl)) is not None:
+        return past.info.started
     if (info := await context.frontier.crawl_info(crawl)) is not None:  # it began a moment ago
         return info.started
     raise unknown_crawl(crawl)

@@ -12,6 +12,7 @@ from gossamer.settings import Settings
 from gossamer.wiring.history import has_history, open_history
 
 if TYPE_CHECKING:
+    from gossamer.history.crawls import PastCrawl
     from gossamer.history.store import HistoryStore
 
 
@@ -24,24 +25,14 @@ class FailureExamples(NamedTuple):
     """Some of them, the latest first."""
 
 
-class PastCrawl(NamedTuple):
-    """A crawl in the history."""
-
-    info: CrawlInfo
-    state: str
-    """State in one word: that of the information, or `lost`."""
-
-
-async def past_crawls(settings: Settings, *, limit: int) -> tuple[list[PastCrawl], bool]:
+async def past_crawls(settings: Settings, *, limit: int) -> "tuple[list[PastCrawl], bool]":
     """Return the crawls of the history, those that started last first, and whether there are more. None where no
     service has kept a history."""
     async with _opened(settings) as history:
         if history is None:
             return [], False
-        from gossamer.history.crawls import crawl_info  # needs an extra
-
-        rows, cursor = await history.crawls(limit=limit)
-        return [PastCrawl(crawl_info(row), row.state) for row in rows], bool(cursor)
+        found, cursor = await history.crawls(limit=limit)
+        return found, bool(cursor)
 
 
 async def failure_examples(settings: Settings, info: CrawlInfo) -> list[FailureExamples]:

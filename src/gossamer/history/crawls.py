@@ -14,15 +14,29 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, or
 
 from gossamer.errors import BadInput
 from gossamer.history.tables import CrawlRow, crawls, domains, ends, failures, rates
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState
-from gossamer.model.info import CrawlInfo, SpiderCounts
+from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.model.info import CrawlInfo
+from gossamer.model.json_codec import encode_value
 from gossamer.storage.sql.rows import fetch, fetch_first
+from gossamer.storage.sql.search import PositionOf
 from gossamer.storage.sql.upsert import insert_new, upsert
 
 LOST = "lost"
 """State of a crawl that the frontier forgot before its end was recorded."""
+_SEARCHED = 400
+"""Characters of a name that are searched. PostgreSQL's index takes no long texts."""
+_decode = msgspec.json.Decoder(CrawlInfo).decode
 _MAX_DOMAINS = 100
 """Domains of a crawl that are remembered, the first that were seen."""
+
+
+class PastCrawl(NamedTuple):
+    """A crawl that is remembered."""
+
+    info: CrawlInfo
+    """Its latest run, as the frontier described it last, with its end. The state of one that is `lost` is finished."""
+    state: str
+    """State of the latest run: that of `info`, or `lost`."""
 
 
 class CrawlFilter(NamedTuple):
@@ -63,38 +77,25 @@ def _row(info: CrawlInfo, now: float) -> dict[str, Any]:
         "state": info.state.value,
         "started": info.started,
         "ended": info.ended,
-        "domains": info.domains,
-        "seen": info.seen,
         "done": total.done,
-        "total": msgspec.to_builtins(total),
-        "spiders": {name: msgspec.to_builtins(counts) for name, counts in info.spiders.items()},
-        "by_priority": {str(priority): count for priority, count in info.queued_by_priority.items()},
-        "options": {} if info.options is None else msgspec.to_builtins(info.options),
-        "search": f"{info.crawl.appid}/{info.crawl.crawlid}".lower(),
+        "info": encode_value(info).decode(),
+        "search": str(info.crawl).lower()[:_SEARCHED],
         "sampled_at": now,
     }
 
 
 def record_domains(connection: Connection, found: Mapping[CrawlId, Sequence[str]]) -> None:
-    """Record domains of crawls."""
+    """Record domains of crawls, as many as are remembered."""
+    counted = select(domains.c.token).where(domains.c.token.in_([crawl.token for crawl in found]))
+    full = set(connection.scalars(counted.group_by(domains.c.token).having(func.count() >= _MAX_DOMAINS)))
     rows = [
         {"token": crawl.token, "domain": domain[:255]}
         for crawl, names in found.items()
+        if crawl.token not in full
         for domain in dict.fromkeys(names[:_MAX_DOMAINS])
     ]
     if rows:
         insert_new(connection, domains, rows)
-
-
-def full_of_domains(connection: Connection, tokens: Sequence[str]) -> set[str]:
-    """Return those of these crawls that have as many domains as are remembered."""
-    counted = (
-        select(domains.c.token)
-        .where(domains.c.token.in_(tokens))
-        .group_by(domains.c.token)
-        .having(func.count() >= _MAX_DOMAINS)
-    )
-    return set(connection.scalars(counted))
 
 
 def record_lost(connection: Connection, found: Sequence[CrawlId], *, now: float) -> None:
@@ -112,29 +113,42 @@ def running_ids(connection: Connection, *, after: int, limit: int) -> tuple[list
     return found, rows[-1].id if len(rows) == limit else 0
 
 
-def find(connection: Connection, crawl: CrawlId) -> CrawlRow | None:
+def find(connection: Connection, crawl: CrawlId) -> PastCrawl | None:
     """Return a crawl. None: it is not remembered."""
-    return fetch_first(connection, CrawlRow, select(crawls).where(crawls.c.token == crawl.token))
+    row = fetch_first(connection, CrawlRow, select(crawls).where(crawls.c.token == crawl.token))
+    return None if row is None else _past(row)
 
 
-def page(connection: Connection, chosen: CrawlFilter, *, cursor: str, limit: int) -> tuple[list[CrawlRow], str]:
+def _past(row: CrawlRow) -> PastCrawl:
+    info = _decode(row.info)
+    # The end may have been recorded after the last sample.
+    info.ended = row.ended
+    info.state = CrawlState.FINISHED if row.state == LOST else CrawlState(row.state)
+    return PastCrawl(info, row.state)
+
+
+def page(connection: Connection, chosen: CrawlFilter, *, cursor: str, limit: int) -> tuple[list[PastCrawl], str]:
     """Return a page of crawls, those that started last first, and the cursor of the next page; '' at the end. Raises
     BadInput for an invalid cursor."""
     query = _chosen(chosen)
     if cursor:
         query = query.where(tuple_(crawls.c.started, crawls.c.id) < tuple_(*_read_cursor(cursor)))
-    rows = fetch(connection, CrawlRow, query.order_by(crawls.c.started.desc(), crawls.c.id.desc()).limit(limit + 1))
-    return rows[:limit], _cursor(rows[limit - 1]) if len(rows) > limit else ""
+    order = (crawls.c.started.desc(), crawls.c.id.desc())
+    # The inner query reads only an index, so it goes through many crawls fast.
+    chosen_ids = query.order_by(*order).limit(limit + 1).subquery()
+    whole = select(crawls).join(chosen_ids, chosen_ids.c.id == crawls.c.id).order_by(*order)
+    rows = fetch(connection, CrawlRow, whole)
+    return [_past(row) for row in rows[:limit]], _cursor(rows[limit - 1]) if len(rows) > limit else ""
 
 
 def _chosen(chosen: CrawlFilter) -> Select[Any]:
-    query = select(crawls)
+    query = select(crawls.c.id)
     if chosen.appid:
         query = query.where(crawls.c.appid == chosen.appid)
     if chosen.state:
         query = query.where(crawls.c.state == chosen.state)
     if chosen.text:
-        query = query.where(crawls.c.search.contains(chosen.text.lower(), autoescape=True))
+        query = query.where(PositionOf(crawls.c.search, chosen.text.lower()) > 0)
     if chosen.domain:
         on_domain = select(domains.c.token).where(domains.c.domain == chosen.domain.lower())
         query = query.where(crawls.c.token.in_(on_domain))
@@ -152,24 +166,6 @@ def _read_cursor(cursor: str) -> tuple[float, int]:
         return float(started), int(number)
     except (binascii.Error, ValueError):
         raise BadInput("cursor: not a cursor of this list") from None
-
-
-def crawl_info(row: CrawlRow) -> CrawlInfo:
-    """Return a crawl as the frontier would describe it. One that is `lost` is described as finished."""
-    options = msgspec.convert(row.options, Crawl)
-    return CrawlInfo(
-        crawl=options.id,
-        pool=options.pool,
-        state=CrawlState.FINISHED if row.state == LOST else CrawlState(row.state),
-        run=row.run,
-        started=row.started,
-        ended=row.ended,
-        domains=row.domains,
-        seen=row.seen,
-        options=options,
-        queued_by_priority={int(priority): count for priority, count in row.by_priority.items()},
-        spiders={name: msgspec.convert(counts, SpiderCounts) for name, counts in row.spiders.items()},
-    )
 
 
 def forget(connection: Connection, crawl: CrawlId) -> None:

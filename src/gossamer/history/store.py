@@ -10,11 +10,11 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gossamer.errors import HistoryUnavailable
 from gossamer.history import crawls, ends, failures, rates, retention, turns
-from gossamer.history.crawls import CrawlFilter
+from gossamer.history.crawls import CrawlFilter, PastCrawl
 from gossamer.history.database import HistoryDatabase
 from gossamer.history.rates import RatePoint
 from gossamer.history.retention import RatePosition
-from gossamer.history.tables import CrawlRow, EndRow, FailureRow
+from gossamer.history.tables import EndRow, FailureRow
 from gossamer.model.crawl import CrawlId
 from gossamer.model.info import CrawlInfo
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
@@ -91,13 +91,13 @@ class HistoryStore:
 
     async def crawls(
         self, *, appid: str = "", state: str = "", text: str = "", domain: str = "", cursor: str = "", limit: int
-    ) -> tuple[list[CrawlRow], str]:
+    ) -> tuple[list[PastCrawl], str]:
         """Return a page of crawls, those that started last first, and the cursor of the next page; '' at the end. The
         filters are those of `CrawlFilter`. Raises BadInput for an invalid cursor."""
         chosen = CrawlFilter(appid, state, text, domain)
         return await self._read(lambda connection: crawls.page(connection, chosen, cursor=cursor, limit=limit))
 
-    async def crawl(self, crawl: CrawlId) -> CrawlRow | None:
+    async def crawl(self, crawl: CrawlId) -> PastCrawl | None:
         """Return a crawl. None: it is not remembered."""
         return await self._read(lambda connection: crawls.find(connection, crawl))
 

@@ -7,9 +7,9 @@ created.
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import JSON, BigInteger, Double, Index, Integer, MetaData
+from sqlalchemy import BigInteger, Double, Index, Integer, MetaData
 
 from gossamer.storage.sql.rows import NAMES, ROW_ID, TableRow, column
 from gossamer.storage.sql.rows import table as table_of
@@ -30,13 +30,8 @@ class CrawlRow(TableRow):
     state: str = column(String(16))  # running, finished, stopped, expired; lost: see `HistoryStore.record_lost`
     started: float = column(Double)  # the run; names it together with its number
     ended: float | None = column(Double)
-    domains: int = column(BigInteger)  # with waiting requests
-    seen: int = column(BigInteger)  # distinct requests that were ever added
     done: int = column(BigInteger)  # requests of the run that have ended; it only grows
-    total: dict[str, Any] = column(JSON)  # counts of all spiders together, as in the API
-    spiders: dict[str, Any] = column(JSON)  # counts by spider
-    by_priority: dict[str, Any] = column(JSON)  # queued requests
-    options: dict[str, Any] = column(JSON)  # with which the run was opened, as in the API
+    info: str = column(Text)  # JSON of the frontier's CrawlInfo
     search: str = column(Text)  # names in lower case, which texts are searched in
     sampled_at: float = column(Double)
 
@@ -44,7 +39,7 @@ class CrawlRow(TableRow):
 crawls = table(
     "history_crawl",
     CrawlRow,
-    Index(None, "started", "id"),
+    Index(None, "started", "id", "search"),  # a search reads this index alone
     Index(None, "state", "started", "id"),
     Index(None, "appid", "started", "id"),
     Index(None, "ended"),

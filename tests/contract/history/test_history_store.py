@@ -72,7 +72,7 @@ async def names(history: HistoryStore, **chosen: str) -> list[str]:
     cursor = ""
     while True:
         page, cursor = await history.crawls(**chosen, cursor=cursor, limit=2)  # type: ignore[arg-type]
-        found += [row.crawlid for row in page]
+        found += [past.info.crawl.crawlid for past in page]
         if not cursor:
             return found
 
@@ -116,7 +116,7 @@ async def test_a_crawl_that_comes_meanwhile_moves_no_page(history: HistoryStore)
     first, cursor = await history.crawls(limit=2)
     await history.record_crawls([info("new", started=NOW + 9)], now=NOW)
     second, end_of_list = await history.crawls(cursor=cursor, limit=2)
-    assert [row.crawlid for row in (*first, *second)] == ["c3", "c2", "c1", "c0"]
+    assert [past.info.crawl.crawlid for past in (*first, *second)] == ["c3", "c2", "c1", "c0"]
     assert end_of_list == ""
 
 
@@ -151,7 +151,7 @@ async def test_an_earlier_sample_changes_nothing(history: HistoryStore) -> None:
             await history.record_crawls([each], now=NOW)
         row = await history.crawl(CrawlId("shop", "c"))
         assert row is not None
-        assert (row.run, row.state, row.total["fetched"], row.ended) == (
+        assert (row.info.run, row.state, row.info.total().fetched, row.info.ended) == (
             state.run, state.state.value, state.total().fetched, state.ended,
         )  # fmt: skip
 
@@ -161,7 +161,7 @@ async def test_a_frontier_that_begins_anew_begins_the_numbers_of_runs_anew(histo
     await history.record_crawls([info("c", fetched=1, run=1, started=NOW + 1)], now=NOW)
     row = await history.crawl(CrawlId("shop", "c"))
     assert row is not None
-    assert (row.run, row.total["fetched"]) == (1, 1)
+    assert (row.info.run, row.info.total().fetched) == (1, 1)
 
 
 async def test_what_two_processes_write_at_once_counts_once(url: str) -> None:
@@ -189,7 +189,7 @@ async def test_what_two_processes_write_at_once_counts_once(url: str) -> None:
     for name in crawls:
         row = await stores[0].crawl(CrawlId("shop", name))
         assert row is not None
-        assert (row.state, row.total["fetched"]) == ("finished", 9)
+        assert (row.state, row.info.total().fetched) == ("finished", 9)
         points = await stores[0].rates(CrawlId("shop", name), started=NOW)
         assert max(point.fetched for point in points) == 9
     for store in stores:
@@ -201,11 +201,11 @@ async def test_an_end_without_a_sample_ends_its_run_and_no_other(history: Histor
     await history.record_messages([end("c", at=NOW - 5, run=1), end("c", at=NOW + 5, run=2, spider="link")], [])
     row = await history.crawl(CrawlId("shop", "c"))
     assert row is not None
-    assert row.ended is None
+    assert row.info.ended is None
     await history.record_messages([end("c", at=NOW + 6, run=2, kind="stopped")], [])
     row = await history.crawl(CrawlId("shop", "c"))
     assert row is not None
-    assert (row.state, row.ended) == ("stopped", NOW + 6)
+    assert (row.state, row.info.ended) == ("stopped", NOW + 6)
     assert [(each.run, each.spider, each.kind) for each in await history.ends(CrawlId("shop", "c"))] == [
         (2, "", "stopped"), (2, "link", "finished"), (1, "", "finished"),
     ]  # fmt: skip
@@ -215,7 +215,7 @@ async def test_a_crawl_that_the_frontier_forgot_is_lost_unless_it_has_ended(hist
     await history.record_crawls([info("open"), info("done", ended=NOW)], now=NOW)
     await history.record_lost([CrawlId("shop", "open"), CrawlId("shop", "done"), CrawlId("shop", "none")], now=NOW + 3)
     rows, _ = await history.crawls(limit=9)
-    assert {row.crawlid: (row.state, row.ended) for row in rows} == {
+    assert {row.info.crawl.crawlid: (row.state, row.info.ended) for row in rows} == {
         "open": ("lost", NOW + 3), "done": ("finished", NOW),
     }  # fmt: skip
 

@@ -160,7 +160,7 @@ async def test_a_crawl_is_remembered_after_the_frontier_has_forgotten_it(cluster
     await run_until(role.run_once, is_ended)
     row = await cluster.history.crawl(CrawlId("shop", "one"))
     assert row is not None
-    assert row.total["dropped"] == {"stopped": 3}
+    assert row.info.total().dropped == {"stopped": 3}
     [end] = await cluster.history.ends(CrawlId("shop", "one"))
     assert (end.kind, end.run, end.purged) == ("stopped", 1, 3)
     # A frontier without any of them, as after the loss of its data.
@@ -173,7 +173,7 @@ async def test_a_crawl_is_remembered_after_the_frontier_has_forgotten_it(cluster
 
     await run_until(again.run_once, is_lost)
     rows, _ = await cluster.history.crawls(limit=9)
-    assert sorted((row.crawlid, row.state) for row in rows) == [("one", "stopped"), ("two", "lost")]
+    assert sorted((row.info.crawl.crawlid, row.state) for row in rows) == [("one", "stopped"), ("two", "lost")]
     await again.close()
 
 
@@ -189,7 +189,7 @@ async def test_a_crawl_that_ended_before_any_sample_is_there_with_its_counts(clu
     await run_until(role.run_once, is_there)
     row = await cluster.history.crawl(CrawlId("shop", "quick"))
     assert row is not None
-    assert (row.total["added"], row.options["max_pages"]) == (3, 50)
+    assert (row.info.total().added, row.info.options and row.info.options.max_pages) == (3, 50)
     await role.close()
 
 
@@ -225,7 +225,9 @@ async def test_two_historians_count_once(cluster: Cluster) -> None:
     await acting
     assert len(await cluster.recorded_ends()) == len(names)
     rows, _ = await cluster.history.crawls(limit=99)
-    assert {row.crawlid: row.total["dropped"] for row in rows} == {name: {"stopped": 3} for name in names}
+    assert {row.info.crawl.crawlid: row.info.total().dropped for row in rows} == {
+        name: {"stopped": 3} for name in names
+    }
     for role in roles:
         await role.close()
     await stores[1].close()
@@ -272,9 +274,9 @@ async def test_a_historian_that_is_killed_anywhere_loses_no_end_and_tells_none_t
 
     async def has_states() -> bool:
         rows, _ = await cluster.history.crawls(limit=999)
-        return sorted(row.crawlid for row in rows if row.state == "stopped") == sorted(names)
+        return sorted(row.info.crawl.crawlid for row in rows if row.state == "stopped") == sorted(names)
 
     await run_until(role.run_once, has_states)
     rows, _ = await cluster.history.crawls(limit=999)
-    assert all(row.total["dropped"] == {"stopped": 3} for row in rows)
+    assert all(row.info.total().dropped == {"stopped": 3} for row in rows)
     await role.close()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from rich.cells import cell_len
@@ -27,7 +27,7 @@ from rich.table import Table
 
 from gossamer.cli import options, terminal
 from gossamer.cli.parser import CommandGroup, argument, option
-from gossamer.cli.past_crawls import PastCrawl, failure_examples, forget_past, past_crawls
+from gossamer.cli.past_crawls import failure_examples, forget_past, past_crawls
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
 from gossamer.crawling.work import kept_pages
@@ -55,6 +55,9 @@ from gossamer.wiring.frontier import (
 from gossamer.wiring.outputs import forget_written
 from gossamer.wiring.plan import APPID
 from gossamer.wiring.records import records_of_url
+
+if TYPE_CHECKING:
+    from gossamer.history.crawls import PastCrawl
 
 _CRAWLS_SEARCHED = 500
 """Crawls of the frontier that are searched where no name is given. Each costs a few calls."""
@@ -526,7 +529,7 @@ def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None, lock_hol
     return _ListedCrawl(crawl, info, outputs, interrupted, note.resume_command if note else "")
 
 
-def _past(settings: Settings, crawl: PastCrawl) -> _ListedCrawl:
+def _past(settings: Settings, crawl: "PastCrawl") -> _ListedCrawl:
     """Return a crawl of the history that the frontier does not know any more."""
     listed = _listed(settings, crawl.info.crawl, crawl.info, lock_holder="?")  # no process works for it
     listed.past_state = crawl.state

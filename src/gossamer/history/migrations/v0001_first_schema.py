@@ -24,20 +24,15 @@ def upgrade() -> None:
         sa.Column("state", sa.String(16), nullable=False),
         sa.Column("started", sa.Double(), nullable=False),
         sa.Column("ended", sa.Double(), nullable=True),
-        sa.Column("domains", sa.BigInteger(), nullable=False),
-        sa.Column("seen", sa.BigInteger(), nullable=False),
         sa.Column("done", sa.BigInteger(), nullable=False),
-        sa.Column("total", sa.JSON(), nullable=False),
-        sa.Column("spiders", sa.JSON(), nullable=False),
-        sa.Column("by_priority", sa.JSON(), nullable=False),
-        sa.Column("options", sa.JSON(), nullable=False),
+        sa.Column("info", sa.Text(), nullable=False),
         sa.Column("search", sa.Text(), nullable=False),
         sa.Column("sampled_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_history_crawl"),
         sa.UniqueConstraint("token", name="uq_history_crawl_token"),
         sqlite_autoincrement=True,
     )
-    op.create_index("ix_history_crawl_started_id", "history_crawl", ["started", "id"])
+    op.create_index("ix_history_crawl_started_id_search", "history_crawl", ["started", "id", "search"])
     op.create_index("ix_history_crawl_state_started_id", "history_crawl", ["state", "started", "id"])
     op.create_index("ix_history_crawl_appid_started_id", "history_crawl", ["appid", "started", "id"])
     op.create_index("ix_history_crawl_ended", "history_crawl", ["ended"])
