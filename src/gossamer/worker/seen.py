@@ -94,10 +94,11 @@ class SeenCache:
         `table`: the fingerprints that other processes know, too; this process must be connected to the frontier."""
         self._half_limit = max(1, limit // 2)
         self._frontier_epoch = data_epoch
-        self._last_frontier_epoch = 0
-        self._data_epoch = 0
+        self._filled_in = 0
+        """Data epoch of the frontier in which the cache was filled."""
         self._table = table
         self._table_epoch = 0
+        """Epoch of the table in which the cache was filled. 0: there is no table."""
         self._young: dict[Hashable, set[int]] = {}
         self._old: dict[Hashable, set[int]] = {}
         self._count = 0  # of the young half
@@ -108,14 +109,14 @@ class SeenCache:
     def data_epoch(self) -> int:
         """Number of the current data epoch of the frontier, or of its epoch and that of the table."""
         self._enter_data_epoch()
-        return self._data_epoch
+        return self._filled_in ^ self._table_epoch
 
     def _enter_data_epoch(self) -> None:
         epoch = self._frontier_epoch()
-        if epoch != self._last_frontier_epoch:
-            self._last_frontier_epoch = epoch
+        if epoch != self._filled_in:
+            self._filled_in = epoch
             if self._table is None:
-                self._forget(epoch)
+                self._forget()
             else:
                 self._table.begin_epoch()
         if self._table is not None:
@@ -124,10 +125,9 @@ class SeenCache:
                 # Also where another process has begun it. A link that only this process knows is not sent again with
                 # its page, and would be entered in the table together with the other links of that page.
                 self._table_epoch = table_epoch
-                self._forget(epoch ^ table_epoch)
+                self._forget()
 
-    def _forget(self, data_epoch: int) -> None:
-        self._data_epoch = data_epoch
+    def _forget(self) -> None:
         self._young, self._old, self._count = {}, {}, 0
 
     def unseen_positions(
