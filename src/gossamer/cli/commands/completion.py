@@ -131,15 +131,31 @@ def _top() -> dict[str, str]:
     return {command.name: command.help for command in commands() if " " not in command.name}
 
 
-def _groups() -> str:
-    """Return the names of the groups of commands, as a pattern of a shell's `case`."""
-    return "|".join(command.name for command in commands() if command.inner)
+_CASES = """
+    for ((i = {first}; i < {end}; i++)); do
+        [[ {word} == -* ]] && continue
+        if [[ -z $command ]]; then
+            command={word}
+            case $command in {groups}) ;; *) break ;; esac
+        else
+            command="$command {word}"
+            break
+        fi
+    done
+    case "$command $prev" in
+{values}
+    esac
+    case $command in
+"""
 
 
-def _values(complete: Callable[[str, tuple[str, ...]], str]) -> str:
-    """Return the rows of the `case` that completes the value of an option, which bash and zsh write alike.
+def _cases(complete: Callable[[str, tuple[str, ...]], str], *, word: str, first: int, end: str) -> str:
+    """Return what bash and zsh write alike: the loop that finds the command, the `case` that completes the value of an
+    option, and the beginning of the one that completes commands, options and arguments.
 
-    `complete`: returns the shell's code that completes a value, from its kind and its words."""
+    `complete`: returns the shell's code that completes a value, from its kind and its words. `word`: the word number
+    `i` of the line, whose words after `gossamer` begin at `first`; `end`: the number of the one that is typed."""
+    groups = "|".join(command.name for command in commands() if command.inner)
     rows = []
     for command in commands():
         flags_by_value: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -149,7 +165,8 @@ def _values(complete: Callable[[str, tuple[str, ...]], str]) -> str:
         for (kind, words), flags in flags_by_value.items():
             patterns = "|".join(f"'{command.name} {flag}'" for flag in flags)
             rows.append(f"    {patterns}) {complete(kind, words)}; return ;;")
-    return "\n".join(rows)
+    text = _CASES.format(word=word, first=first, end=end, groups=groups, values="\n".join(rows))
+    return text.strip("\n")
 
 
 # --- bash -------------------------------------------------------------------------------------------------------------
@@ -181,20 +198,7 @@ _gossamer() {{
     elif [[ $prev == = ]]; then
         prev=${{COMP_WORDS[COMP_CWORD - 2]}}
     fi
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        [[ ${{COMP_WORDS[i]}} == -* ]] && continue
-        if [[ -z $command ]]; then
-            command=${{COMP_WORDS[i]}}
-            case $command in {groups}) ;; *) break ;; esac
-        else
-            command="$command ${{COMP_WORDS[i]}}"
-            break
-        fi
-    done
-    case "$command $prev" in
-{values}
-    esac
-    case $command in
+{cases}
     '') COMPREPLY=($(compgen -W '{top} --help --version' -- "$cur")) ;;
 {commands}
     esac
@@ -223,8 +227,8 @@ def _bash() -> str:
             rows.append(
                 f"        if [[ $cur == -* ]]; then {words}; else {_bash_value(other.kind, other.words)}; fi ;;"
             )
-    groups, values = _groups(), _values(_bash_value)
-    text = _BASH.format(folder=DATA_DIR, groups=groups, values=values, top=" ".join(_top()), commands="\n".join(rows))
+    cases = _cases(_bash_value, word="${COMP_WORDS[i]}", first=1, end="COMP_CWORD")
+    text = _BASH.format(folder=DATA_DIR, cases=cases, top=" ".join(_top()), commands="\n".join(rows))
     return _MADE + "\n" + text
 
 
@@ -253,20 +257,7 @@ _gossamer_crawls() {{
 _gossamer() {{
     local command= i prev=$words[CURRENT-1]
     local -a entries
-    for ((i = 2; i < CURRENT; i++)); do
-        [[ $words[i] == -* ]] && continue
-        if [[ -z $command ]]; then
-            command=$words[i]
-            case $command in {groups}) ;; *) break ;; esac
-        else
-            command="$command $words[i]"
-            break
-        fi
-    done
-    case "$command $prev" in
-{values}
-    esac
-    case $command in
+{cases}
     '') entries=({top}); _describe command entries; return ;;
 {commands}
     *) return 1 ;;
@@ -296,8 +287,8 @@ def _zsh() -> str:
         rows.append(
             f"        entries=({_entries({flag: one.help for one in command.options for flag in one.flags})}) ;;"
         )
-    groups, values = _groups(), _values(_zsh_value)
-    text = _ZSH.format(folder=DATA_DIR, groups=groups, values=values, top=_entries(_top()), commands="\n".join(rows))
+    cases = _cases(_zsh_value, word="$words[i]", first=2, end="CURRENT")
+    text = _ZSH.format(folder=DATA_DIR, cases=cases, top=_entries(_top()), commands="\n".join(rows))
     return "#compdef gossamer\n" + _MADE + "\n" + text
 
 
