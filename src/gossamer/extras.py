@@ -1,4 +1,7 @@
-"""Advice for what is not installed: the optional packages of Gossamer (extras) and its compiled extension."""
+"""Advice for what is not installed: extras of Gossamer, other packages of its checkout, and packages of other projects.
+
+Imports only the standard library, because programs without Gossamer run this file, too (`node/runner.py`).
+"""
 
 import json
 import shlex
@@ -30,11 +33,21 @@ def extension_advice(version: str) -> str:
     """Return the command that installs the compiled extension: from the folder native of a checkout, or the release
     `version` of it."""
     place, _ = _origin()
-    if place == _NAME:
-        return f"{_installer(tool=place)} gossamer-native=={version}"
+    return package_advice(f"gossamer-native=={version}") if place == _NAME else checkout_advice("native")
+
+
+def checkout_advice(folder: str) -> str:
+    """Return the command that adds the package in a folder of the checkout."""
+    place, _ = _origin()
     if not Path(place).is_dir():
         place = _UNKNOWN_PLACE
-    return f"{_installer(tool=place)} {shlex.quote(f'{place}/native')}"
+    return f"{_installer(tool=place)} {shlex.quote(f'{place}/{folder}')}"
+
+
+def package_advice(package: str) -> str:
+    """Return the command that adds a package of the index, such as a driver."""
+    place, _ = _origin()
+    return f"{_installer(tool=place)} {shlex.quote(package)}"
 
 
 def _origin() -> tuple[str, bool]:

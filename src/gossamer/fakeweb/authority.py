@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossamer.errors import FakeWebFailed
+from gossamer.extras import package_advice
 from gossamer.fakeweb.site import ADDRESS
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Authority:
             from cryptography.hazmat.primitives.asymmetric import ec
             from cryptography.x509.oid import NameOID
         except ImportError as missing:
-            raise FakeWebFailed("TLS needs the `cryptography` package: pip install cryptography") from missing
+            raise FakeWebFailed(f"TLS needs the package cryptography: {package_advice('cryptography')}") from missing
         self._folder = folder
         self._serves = serves
         self._contexts: dict[str, ssl.SSLContext] = {}

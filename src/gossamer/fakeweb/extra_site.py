@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from typing import Protocol
 
 from gossamer.errors import BadInput
+from gossamer.extras import checkout_advice
 from gossamer.fakeweb.answer import Answer
 from gossamer.fakeweb.control import HostilePlace
 from gossamer.fakeweb.spec import WebSpec
@@ -59,6 +60,6 @@ def extra_sites(spec: WebSpec, port: int) -> list[ExtraSite]:
     sites = [site for make in found for site in make(spec, port)]
     if not sites:
         raise BadInput(
-            "--estate and --hostile need the package gossamer-fakeweb: in a checkout, `pip install ./fakeweb`"
+            f"--estate and --hostile need the package gossamer-fakeweb of the checkout: {checkout_advice('fakeweb')}"
         )
     return sites

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from gossamer.errors import BadInput
+from gossamer.extras import package_advice
 from gossamer.platform_client.targets import ScrapyProject
 
 _BUILD_SECONDS: Final = 900.0
@@ -94,7 +95,7 @@ def _wheel(folder: Path) -> bytes:
 
 def _setup_py_egg(folder: Path) -> bytes:
     if find_spec("setuptools") is None:
-        raise BuildFailed("setup.py needs setuptools. Install it with: pip install 'setuptools<81'")
+        raise BuildFailed(f"setup.py needs setuptools. Install it with: {package_advice('setuptools<81')}")
     return _built([sys.executable, "setup.py", "-q", "bdist_egg", "--dist-dir", "{out}"], folder, "*.egg")
 
 

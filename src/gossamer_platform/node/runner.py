@@ -50,6 +50,8 @@ _WARNINGS = ("Could not load spiders from module", "There are several spiders wi
 
 _CREDENTIALS = os.path.join(os.path.dirname(__file__), "../../gossamer/net/credentials.py")
 """The module that hides passwords. It is loaded as a file, because Gossamer may not be installed here."""
+_EXTRAS = os.path.join(os.path.dirname(__file__), "../../gossamer/extras.py")
+"""The module that knows how packages are installed in this environment, which is loaded in the same way."""
 _ADDON_PLACES = frozenset({"gossamer.scrapy.Addon", "gossamer.scrapy.addon.Addon"})
 """Names under which a project may have Gossamer's add-on for Scrapy. Fixed."""
 
@@ -253,7 +255,7 @@ def share_frontier(settings: Any) -> None:
     if find_spec("gossamer") is None:
         sys.exit(
             "The jobs of this group share a frontier, which needs Gossamer in the environment of the project. Install "
-            "it there from a checkout: pip install '/path/to/the/checkout[scrapy]'"
+            f"it there from a checkout: {runpy.run_path(_EXTRAS)['install_advice']('scrapy')}"
         )
     own = settings["SCHEDULER"]
     if settings.getpriority("SCHEDULER") > 0 and not str(getattr(own, "__module__", own)).startswith("gossamer."):

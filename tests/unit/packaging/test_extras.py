@@ -119,7 +119,12 @@ def test_the_advice_follows_the_tool_that_manages_the_environment(
     checkout = tmp_path / "a check-out"
     (tmp_path / file).touch()
     origin = {"url": "file://{}", "dir_info": {}}
-    for call, advice in (("install_advice('text')", extra), ("extension_advice('1.2.3')", extension)):
+    for call, advice in (
+        ("install_advice('text')", extra),
+        ("extension_advice('1.2.3')", extension),
+        ("checkout_advice('native')", extension),
+        ("package_advice('setuptools<81')", extension.replace("{0}/native", "setuptools<81")),
+    ):
         said = advised(tmp_path, checkout, origin, call, prefix=tmp_path)
         assert said == advice.format(checkout)
 
@@ -149,6 +154,16 @@ def advised(
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **paths}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.removesuffix("\n")
+
+
+def test_a_job_names_the_extra_where_the_environment_of_its_project_has_no_gossamer() -> None:
+    """The runner of jobs is a file that such an environment runs."""
+    runner = ROOT / "src/gossamer_platform/node/runner.py"
+    program = "import runpy, sys; runpy.run_path(sys.argv[1])['share_frontier']({})"
+    alone = [sys.executable, "-I", "-S", "-c", program, str(runner)]
+    done = subprocess.run(alone, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.search(r"pip install .*'/path/to/the/checkout\[scrapy\]'", done.stderr), done.stderr
 
 
 _WITHOUT = """

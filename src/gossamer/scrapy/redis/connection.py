@@ -18,6 +18,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
 from gossamer.errors import BadSetting
+from gossamer.extras import package_advice
 from gossamer.valkey.address import Address
 from gossamer.valkey.scripts import Scripts
 from gossamer.valkey.shards import Shards
@@ -181,7 +182,7 @@ def get_redis_from_settings(settings: BaseSettings) -> Any:
     try:
         import redis
     except ImportError:
-        raise BadSetting("self.server needs redis-py; pip install redis") from None
+        raise BadSetting(f"self.server needs redis-py: {package_advice('redis')}") from None
     given = connection_parameters(settings)
     url = given.pop("url", None)
     if url is None and not any(given.get(name) for name in ("host", "port", "unix_socket_path")):

@@ -11,6 +11,7 @@ import msgspec
 import pymysql
 from pymysql.converters import escape_string
 
+from gossamer.extras import package_advice
 from gossamer.model.json_codec import encode_value, to_json_types
 from gossamer.sinks.stores.rows import ColumnKind, Row, StoreTable
 from gossamer.sinks.stores.sql import MADE_HERE, Fault, Filling, SqlStore, TableColumn, UniqueIndex, first_line
@@ -95,7 +96,8 @@ class MySqlStore(SqlStore):
             )
         except RuntimeError as error:  # PyMySQL needs a package for the passwords of MySQL 8
             raise pymysql.err.OperationalError(
-                _NOT_ENCRYPTED, "MySQL's passwords need encryption: pip install cryptography, or add tls=true"
+                _NOT_ENCRYPTED,
+                f"MySQL's passwords need encryption: {package_advice('cryptography')}, or add tls=true",
             ) from error
         self._depth = 0
         with connection.cursor() as cursor:
