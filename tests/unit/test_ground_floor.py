@@ -184,6 +184,16 @@ def json_encoders(tree: ast.AST) -> Iterator[int]:
     yield from (line for line, name in calls(tree) if name in ("json.JSONEncoder", "msgspec.json.Encoder"))
 
 
+def path_segments(tree: ast.AST) -> Iterator[int]:
+    """Names that become parts of addresses."""
+    yield from (line for line, name in calls(tree) if name == "urllib.parse.quote")
+
+
+def install_commands(tree: ast.AST) -> Iterator[int]:
+    """Commands that install packages, which differ between pip, pipx and uv."""
+    yield from (line for line, text in texts(tree) if re.search(r"\b(pip|pipx|tool) install\b", text))
+
+
 Rule = Callable[[ast.AST], Iterator[int]]
 RULES: dict[Rule, set[str]] = {
     address_tables: {"net/guard.py"},
@@ -203,6 +213,8 @@ RULES: dict[Rule, set[str]] = {
     remote_files: {"storage/remote.py"},
     json_encoders: {"model/json_codec.py"},
     durable_files: {"storage/files.py"},
+    path_segments: {"net/paths.py"},
+    install_commands: {"extras.py"},
 }
 FALSE_ALARMS = {
     ("address_tables", "crawling/work.py"),  # is_private: a file that only this crawl writes
@@ -222,6 +234,16 @@ FALSE_ALARMS = {
     ("json_encoders", "api/domains.py"),  # sorted, for versions
     ("json_encoders", "sinks/stores/mysql.py"),  # whole columns at a time
     ("event_streams", "api/events.py"),  # its description
+    ("path_segments", "extract/values.py"),  # a fragment
+    ("path_segments", "fetch/robots_rules.py"),  # a pattern
+    ("path_segments", "report/page.py"),  # a file
+    ("path_segments", "scrapy/pipelines/lookup.py"),  # a value anywhere in an address
+    ("path_segments", "scrapy/redis/connection.py"),  # a password, as in the next one
+    ("path_segments", "valkey/address.py"),
+    ("path_segments", "valkey/datadir.py"),  # the path of a socket
+    ("path_segments", "src/gossamer_platform/scrapyd/frame.py"),  # paths and queries of Scrapyd's pages
+    ("path_segments", "src/gossamer_platform/scrapyd/listing.py"),
+    ("path_segments", "src/gossamer_platform/scrapyd/pages.py"),
     ("body_limits", "src/gossamer_platform/v1/uploads.py"),  # the time for which a call has one of a few places
 }
 
@@ -280,6 +302,8 @@ def test_each_rule_of_security_stands_once(rule: Rule) -> None:
         (json_encoders, "import msgspec\n_encode = msgspec.json.Encoder().encode"),
         (remote_files, "from fsspec.core import url_to_fs"),
         (durable_files, "import os\nwith open(x, 'wb') as f: os.fsync(f.fileno())"),
+        (path_segments, "from urllib.parse import quote\ndef f(crawl): return f'/v1/crawls/{quote(crawl, safe=\"\")}'"),
+        (install_commands, 'def f(): raise BadInput("redis is missing: pip install redis")'),
         (body_limits, 'def f(): raise HTTPException(408, "too slow")'),
     ],
 )

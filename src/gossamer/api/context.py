@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from time import monotonic, time
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote, unquote, unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 from fastapi import Depends, Path, Request
 from starlette.convertors import Convertor, register_url_convertor
@@ -22,6 +22,7 @@ from gossamer.errors import RequestRejected
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.messages.reader import decode_json
+from gossamer.net.paths import path_of
 from gossamer.telemetry.metrics import Metrics
 from gossamer.valkey.shards import Shards
 from gossamer.web.connections import ConnectionLimits
@@ -93,24 +94,15 @@ Context = Annotated[ApiContext, Depends(_context)]
 
 # --- paths ------------------------------------------------------------------------------------------------------------
 
-_UNQUOTED = "!$&'()*+,;=:@~"
-"""Characters, besides letters, digits and -._, that need no encoding in a path segment (RFC 3986, pchar): fixed. With a
-slash here, the crawl `a/b` would become two segments, and no request for it would find its route."""
-
 
 def normalized_path(raw: bytes) -> str:
     """Return a request's path, as received, with each segment encoded in one way, which the routes expect. Raises
     Problem for a path that is not UTF-8."""
     segments = [unquote_to_bytes(segment) for segment in raw.partition(b"?")[0].split(b"/")]
     try:
-        return "/".join(quote(segment.decode(), safe=_UNQUOTED) for segment in segments)
+        return path_of(*(segment.decode() for segment in segments))
     except UnicodeDecodeError:
         raise bad_request("the path is not UTF-8") from None
-
-
-def path_of(*names: str) -> str:
-    """Return names as the segments of a path."""
-    return "/".join(quote(name, safe=_UNQUOTED) for name in names)
 
 
 class _Name(Convertor[str]):

@@ -25,7 +25,6 @@ from gossamer.api.context import (
     Context,
     is_json_lines,
     parse_json,
-    path_of,
     split_lines,
 )
 from gossamer.api.openapi import ResponseModel, refusals
@@ -34,6 +33,7 @@ from gossamer.control import stats
 from gossamer.control.admission import DUPLICATE, AdmittedRequest, SubmitResult
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import FrontierError, RequestRejected
+from gossamer.net.paths import path_of
 from gossamer.web.problems import Problem
 
 MAX_BATCH = 10_000

@@ -1,13 +1,13 @@
 """Domains: how fast each may be fetched, and which are on the blacklist."""
 
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiRefused
+from gossamer.net.paths import path_of
 
 _FIELDS = ("hits", "window", "scale", "concurrency", "blacklisted")
 """Fields of a policy that the form changes."""
@@ -53,4 +53,4 @@ async def change(page: DashboardPage) -> Response:
 
 
 def _path(domain: str) -> str:
-    return f"/v1/domains/{quote(domain, safe='')}"
+    return f"/v1/domains/{path_of(domain)}"

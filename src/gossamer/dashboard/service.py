@@ -8,10 +8,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import unquote, urlencode
 
 import msgspec
 from starlette.types import ASGIApp, Message
+
+from gossamer.net.paths import path_of
 
 _PARTS: Final = 2
 """Parts of an answer that wait for a slow browser. More need more memory for each download."""
@@ -54,7 +56,7 @@ class ApiCall(NamedTuple):
 
 def crawl_path(appid: str, crawlid: str, *rest: str) -> str:
     """Return the path of a crawl, or of what is below it, in the API."""
-    return "/".join(["/v1/crawls", *(quote(name, safe="") for name in (appid, crawlid, *rest))])
+    return f"/v1/crawls/{path_of(appid, crawlid, *rest)}"
 
 
 class ApiClient(ABC):

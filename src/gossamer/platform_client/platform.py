@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import quote
 
 from gossamer.platform_client.http import HttpSession, ServerRefused, ServerUnreachable, UploadBody
 from gossamer.platform_client.targets import DeployTarget
@@ -154,11 +153,6 @@ class PlatformClient:
         with self.session.open("GET", f"/v1{path}", query=query) as response:
             while part := response.read(64 * 1024):
                 yield part
-
-
-def segment(name: str) -> str:
-    """Return a name as a part of a path."""
-    return quote(name, safe="")
 
 
 def _repeated(call: Callable[[], Any], *, times: int) -> Any:

@@ -13,8 +13,9 @@ from rich.console import Console
 from gossamer.cli import targets, terminal
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.errors import BadInput
+from gossamer.net.paths import path_of
 from gossamer.platform_client.http import ServerRefused
-from gossamer.platform_client.platform import PlatformClient, segment
+from gossamer.platform_client.platform import PlatformClient
 from gossamer.policy.words import counted
 
 variables = CommandGroup(help="List, set and delete the environment variables and secrets of a project.")
@@ -35,7 +36,7 @@ def list_variables(
     gossamer variables list
     """
     client, name = targets.connect_project(target, project)
-    found = client.call("GET", f"/projects/{segment(name)}/variables")
+    found = client.call("GET", f"/projects/{path_of(name)}/variables")
     if json:
         targets.print_json(found)
     elif not found:
@@ -81,7 +82,7 @@ def set_variable(
         raise BadInput(
             f"{name}: there is no value on standard input. Write: gossamer variables set {name} --secret < FILE"
         )
-    client.call("PUT", f"/projects/{segment(owner)}/variables/{segment(name)}", body={"value": given, "secret": secret})
+    client.call("PUT", f"/projects/{path_of(owner, 'variables', name)}", body={"value": given, "secret": secret})
     terminal.print_result(f"Jobs of {owner} that start from now on have {name}.")
 
 
@@ -89,7 +90,7 @@ def set_variable(
 def delete_variable(name: _Variable, target: targets.Target = None, project: targets.Project = None) -> None:
     """Delete a variable or a secret. Jobs that run keep it."""
     client, owner = targets.connect_project(target, project)
-    client.call("DELETE", f"/projects/{segment(owner)}/variables/{segment(name)}")
+    client.call("DELETE", f"/projects/{path_of(owner, 'variables', name)}")
     terminal.print_result(f"Jobs of {owner} that start from now on do not have {name}.")
 
 
@@ -185,7 +186,7 @@ def _check_key(client: PlatformClient, project: str) -> None:
     """Raise ServerRefused if the manager can keep no secrets. Older managers answer 404: they report it only when they
     get a secret."""
     try:
-        client.call("GET", f"/projects/{segment(project)}/secrets")
+        client.call("GET", f"/projects/{path_of(project)}/secrets")
     except ServerRefused as error:
         if error.status != 404:
             raise

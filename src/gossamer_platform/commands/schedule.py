@@ -10,8 +10,9 @@ from typing import Annotated, Any, Final
 from gossamer.cli import targets, terminal
 from gossamer.cli.parser import argument, option
 from gossamer.errors import BadInput, GossamerError
+from gossamer.net.paths import path_of
 from gossamer.platform_client.http import ServerRefused
-from gossamer.platform_client.platform import PlatformClient, segment
+from gossamer.platform_client.platform import PlatformClient
 from gossamer.platform_client.scrapyd import ScrapydClient
 from gossamer.platform_client.splitting import SplitSource
 from gossamer.platform_client.targets import ScrapyProject, choose_target
@@ -187,7 +188,7 @@ def _warn_without_frontier(client: PlatformClient, body: dict[str, Any], here: S
     """Warn if nothing that this command can read names the frontier that the jobs of a group are to share."""
     names = set(body["settings"])
     with contextlib.suppress(GossamerError):
-        names |= {each["name"] for each in client.call("GET", f"/projects/{segment(body['project'])}/variables")}
+        names |= {each["name"] for each in client.call("GET", f"/projects/{path_of(body['project'])}/variables")}
     if _FRONTIER not in names and not (here and _names_frontier(here)):
         terminal.say(
             f"Warning: neither -s nor the project's variables nor its settings here name {_FRONTIER}, the server of "

@@ -11,7 +11,8 @@ from rich.text import Text
 from gossamer.cli import targets, terminal
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.errors import BadInput
-from gossamer.platform_client.platform import PlatformClient, segment
+from gossamer.net.paths import path_of
+from gossamer.platform_client.platform import PlatformClient
 
 app = CommandGroup(help="List the deployed versions of a project, choose the one that jobs run, and delete versions.")
 
@@ -53,7 +54,7 @@ def list_versions(
 def pin(name: Name, target: targets.Target = None, project: targets.Project = None) -> None:
     """Make a version the default, whatever is deployed later."""
     client, owner = targets.connect_project(target, project)
-    client.call("PUT", f"/projects/{segment(owner)}/default", query={"version": name})
+    client.call("PUT", f"/projects/{path_of(owner)}/default", query={"version": name})
     terminal.print_result(f"Jobs of {owner} run {name}, whatever is deployed. To end that: gossamer versions unpin")
 
 
@@ -61,7 +62,7 @@ def pin(name: Name, target: targets.Target = None, project: targets.Project = No
 def unpin(target: targets.Target = None, project: targets.Project = None) -> None:
     """Make the latest version the default again."""
     client, owner = targets.connect_project(target, project)
-    changed = client.call("DELETE", f"/projects/{segment(owner)}/default")
+    changed = client.call("DELETE", f"/projects/{path_of(owner)}/default")
     terminal.print_result(f"Jobs of {owner} run the latest version, which is {changed['default_version']}.")
 
 
@@ -69,7 +70,7 @@ def unpin(target: targets.Target = None, project: targets.Project = None) -> Non
 def rollback(target: targets.Target = None, project: targets.Project = None) -> None:
     """Go back to the version before the default, and pin it. Jobs that run go on."""
     client, owner = targets.connect_project(target, project)
-    changed = client.call("POST", f"/projects/{segment(owner)}/rollback")
+    changed = client.call("POST", f"/projects/{path_of(owner)}/rollback")
     terminal.print_result(f"Jobs of {owner} run {changed['default_version']} now. To end that: gossamer versions unpin")
 
 
@@ -137,7 +138,7 @@ def project(
 def _project_settings(client: PlatformClient, name: str, changes: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a project, after these changes. Raises BadInput."""
     if changes:
-        return dict(client.call("PATCH", f"/projects/{segment(name)}", body=changes))
+        return dict(client.call("PATCH", f"/projects/{path_of(name)}", body=changes))
     found = next((each for each in client.call("GET", "/projects") if each["name"] == name), None)
     if found is None:
         raise BadInput(f"there is no project {name!r:.80} on {client.session.url}. To make it: gossamer deploy")
@@ -146,12 +147,12 @@ def _project_settings(client: PlatformClient, name: str, changes: dict[str, Any]
 
 def _spider_policy(client: PlatformClient, project: str, spider: str, changes: dict[str, Any]) -> dict[str, Any]:
     """Return the limits of a spider, after these changes. Those that it has not are the project's."""
-    path = f"/projects/{segment(project)}/policies"
+    path = f"/projects/{path_of(project)}/policies"
     present = next((each for each in client.call("GET", path) if each["spider"] == spider), {"spider": spider})
     if not changes:
         return dict(present)
     body = {name: value for name, value in {**present, **changes}.items() if name != "spider" and value is not None}
-    return dict(client.call("PUT", f"{path}/{segment(spider)}", body=body))
+    return dict(client.call("PUT", f"{path}/{path_of(spider)}", body=body))
 
 
 def nodes(
@@ -179,9 +180,9 @@ def nodes(
         raise BadInput("give one of --drain, --undrain and --forget")
     client = targets.connect_platform(target, targets.here())
     if forget is not None:
-        client.call("DELETE", f"/nodes/{segment(forget)}")
+        client.call("DELETE", f"/nodes/{path_of(forget)}")
     elif (name := drain or undrain) is not None:
-        client.call("PATCH", f"/nodes/{segment(name)}", body={"draining": drain is not None})
+        client.call("PATCH", f"/nodes/{path_of(name)}", body={"draining": drain is not None})
     found: list[dict[str, Any]] = client.call("GET", "/nodes")
     if json:
         targets.print_json(found)

@@ -10,12 +10,14 @@ import json
 import logging
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 
 from gossamer.errors import BadInput
+from gossamer.model.json_codec import encode_value
 from gossamer.net.credentials import hide_secrets
+from gossamer.net.paths import path_of
 from gossamer_platform.delivery.leases import LeasedRows, work_on_leases
 from gossamer_platform.state import crawl_firings
 from gossamer_platform.state.database import StateDatabase
@@ -65,7 +67,7 @@ class CrawlService(NamedTuple):
 
     def address_of(self, appid: str, crawlid: str) -> str | None:
         """Return the address of a crawl. None: there is no service."""
-        return f"{self.url}/v1/crawls/{quote(appid, safe='')}/{quote(crawlid, safe='')}" if self.url else None
+        return f"{self.url}/v1/crawls/{path_of(appid, crawlid)}" if self.url else None
 
 
 class CrawlSubmitter:
@@ -116,7 +118,7 @@ class CrawlSubmitter:
         headers = {"Content-Type": "application/json", "Idempotency-Key": firing.key}
         if self._service.token:
             headers["Authorization"] = f"Bearer {self._service.token}"
-        url, content = f"{self._service.url}/v1/crawls", json.dumps(firing.requests).encode()
+        url, content = f"{self._service.url}/v1/crawls", encode_value(firing.requests)
         async with client.stream("POST", url, content=content, headers=headers) as response:
             answer = bytearray()
             async for part in response.aiter_bytes():

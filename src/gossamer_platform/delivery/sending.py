@@ -9,7 +9,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import json
 import logging
 import secrets
 import time
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from gossamer.errors import BadInput, DnsFailed
+from gossamer.model.json_codec import encode_value
 from gossamer_platform.delivery.addresses import WebhookAddresses
 from gossamer_platform.delivery.leases import LeasedRows, work_on_leases
 from gossamer_platform.manager.vault import SecretUnreadable, SecretVault
@@ -89,7 +89,7 @@ class WebhookSender:
         """Send a delivery, and return the status of the answer, whose body is not read."""
         address = await self._guard.resolve(delivery.url)
         secret = self._vault.decrypt(delivery.project or "", delivery.secret_name, delivery.secret)
-        body, timestamp = json.dumps(delivery.body).encode(), int(time.time())
+        body, timestamp = encode_value(delivery.body), int(time.time())
         host = urlsplit(delivery.url).hostname or ""
         url = httpx.URL(delivery.url)
         headers = {

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gossamer.errors import BadInput
+from gossamer.model.json_codec import encode_value
 from gossamer_platform.link import AttemptId
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.wire import BareSignal, Woken
@@ -59,7 +60,7 @@ class WakeUps:
     def _note(self, notice: dict[str, Any]) -> None:
         self._receive(notice)
         if self._database.is_shared:
-            self._outbox.add(json.dumps({**notice, "from": self._name}))
+            self._outbox.add(encode_value({**notice, "from": self._name}).decode())
             if self._sending is None or self._sending.done():
                 self._sending = asyncio.create_task(self._send())
 

@@ -9,7 +9,6 @@ number of the attempt, from 1, and the byte offset behind the event. Fixed: name
 that the stream closes after `end`, which tells a browser to close its side, or it would connect again for ever.
 """
 
-import json
 import re
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
@@ -18,6 +17,7 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import StreamingResponse
 
 from gossamer.errors import BadInput
+from gossamer.model.json_codec import encode_value
 from gossamer.web.streams import KEEPALIVE, KEEPALIVE_SECONDS, EventStreamResponse, EventStreams, event
 from gossamer_platform.lifecycle import ENDED
 from gossamer_platform.manager.files import FileKind, read_part
@@ -77,7 +77,7 @@ class JobFollower:
             if state != shown:
                 shown = state
                 fields = dict(zip(("state", "reason", "attempt"), state, strict=True))
-                yield event("state", json.dumps(fields).encode())
+                yield event("state", encode_value(fields))
             is_complete = self._is_complete()
             async for part in self._log(is_complete=is_complete):
                 silent_seconds = 0.0
@@ -107,8 +107,8 @@ class JobFollower:
     async def _log(self, *, is_complete: bool) -> AsyncIterator[bytes]:
         while text := await self._part(is_complete=is_complete):
             self._offset += len(text)
-            data = json.dumps({"text": text.decode(errors="replace")})
-            yield event("log", data.encode(), id=f"{self._attempt}:{self._offset}")
+            data = encode_value({"text": text.decode(errors="replace")})
+            yield event("log", data, id=f"{self._attempt}:{self._offset}")
 
     async def _part(self, *, is_complete: bool) -> bytes:
         """Return the next lines of the log. A line that is not complete is left out until it is, or is long."""

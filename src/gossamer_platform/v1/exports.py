@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
+from gossamer.model.json_codec import encode_value
 from gossamer_platform.v1.item_filter import ItemFilter
 from gossamer_platform.v1.items import ItemReader
 
@@ -76,13 +77,13 @@ def _as_json_lines(selection: ItemSelection) -> Iterator[bytes]:
             yield line + b"\n"
         return
     for item in selection.items():
-        yield json.dumps(item, ensure_ascii=False).encode() + b"\n"
+        yield encode_value(item) + b"\n"
 
 
 def _as_json(selection: ItemSelection) -> Iterator[bytes]:
     yield b"["
     for number, item in enumerate(selection.items()):
-        yield (b",\n" if number else b"\n") + json.dumps(item, ensure_ascii=False).encode()
+        yield (b",\n" if number else b"\n") + encode_value(item)
     yield b"\n]\n"
 
 
