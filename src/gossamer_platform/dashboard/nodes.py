@@ -1,10 +1,9 @@
 """Nodes: the machines that run jobs, and what each has."""
 
-from urllib.parse import quote
-
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
+from gossamer.net.paths import path_of
 
 
 async def show_list(page: DashboardPage) -> Response:
@@ -14,7 +13,7 @@ async def show_list(page: DashboardPage) -> Response:
 
 async def change(page: DashboardPage) -> Response:
     """Drain a node, end that, or forget one that is lost, and show all nodes."""
-    path = f"/v1/nodes/{quote(page.form.get('name', '') or '-', safe='')}"
+    path = f"/v1/nodes/{path_of(page.form.get('name', '') or '-')}"
     if page.form.get("action") == "forget":
         await page.platform.call("DELETE", path)
     else:

@@ -2,12 +2,12 @@
 
 import asyncio
 from typing import Any, Final
-from urllib.parse import quote
 
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiCall, ApiRefused
+from gossamer.net.paths import path_of
 from gossamer_platform.dashboard.jobs import number_of, spiders_of
 from gossamer_platform.scrapyd.forms import parse_body
 
@@ -136,4 +136,4 @@ def project_path(name: str, *rest: str) -> str:
     """Return the path of a project, or of what is below it, in the API. Raises ApiRefused without a name."""
     if not name:
         raise ApiRefused(404, "the address names no project: it needs project")
-    return "/".join(["/v1/projects", *(quote(part, safe="") for part in (name, *rest))])
+    return f"/v1/projects/{path_of(name, *rest)}"

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, delete, select
 
 from gossamer.storage.sql.clock import DatabaseNow
 from gossamer.storage.sql.rows import add_row, fetch_first
+from gossamer.web.access import is_secret
 from gossamer_platform.state.tables import BrowserSession, browser_sessions, tokens
 from gossamer_platform.state.tokens import Principal, find_owner
 
@@ -53,7 +54,7 @@ def session_principal(
     if session is None:
         return None
     if not session.token_id:
-        return login if hmac.compare_digest(session.proof, _proof(secret, password)) else None
+        return login if is_secret(session.proof.encode(), _proof(secret, password)) else None
     return find_owner(connection, tokens.c.id == session.token_id)
 
 
