@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
+
+import msgspec
 
 from gossamer.telemetry.logs import Troubles
 
@@ -10,8 +11,7 @@ _PAUSES_UNTIL_FORGOTTEN = 3
 """Pauses without a failure after which an outage is forgotten. Must be more than 1: trials are a pause apart."""
 
 
-@dataclass(slots=True)
-class _AppOutage:
+class _AppOutage(msgspec.Struct):
     """The output of an application cannot be written."""
 
     since: float

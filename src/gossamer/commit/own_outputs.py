@@ -11,7 +11,6 @@ to the frontier and is fetched again.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -52,8 +51,7 @@ class OwnOutputLimits(msgspec.Struct, frozen=True):
     progress."""
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """Pages of an application that wait for its own output."""
 
     pages: int = 0

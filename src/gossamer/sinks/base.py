@@ -8,8 +8,7 @@ again.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from gossamer.errors import OutputClosed, SinkError, SinkFull
 from gossamer.model.record import Output
@@ -46,8 +45,7 @@ WriteCall = Callable[[], Awaitable[None]]
 """Call that writes a part of a batch. Called again after a SinkError, it writes only what is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitWrite:
+class SplitWrite(NamedTuple):
     """Write of one batch, in parts that may fail independently."""
 
     shared: WriteCall

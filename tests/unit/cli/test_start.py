@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SLOW = (
-    "IPython", "alembic", "bz2", "csv", "difflib", "email", "fastapi", "fsspec", "gossamer.bus",
+    "IPython", "alembic", "bz2", "csv", "dataclasses", "difflib", "email", "fastapi", "fsspec", "gossamer.bus",
     "gossamer.extract.assets", "gossamer.extract.content_pool", "gossamer.extract.page", "gossamer.extract.sitemap",
     "gossamer.history", "gossamer.sinks.export", "gossamer.sinks.remote", "gossamer.sinks.spool",
     "gossamer.sinks.warc", "gossamer.storage.sql", "gzip", "http", "importlib.metadata", "jinja2", "json", "lxml",
