@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -21,9 +22,15 @@ HTML = re.compile(
 )
 
 
+@functools.lru_cache(maxsize=8)
+def nodes_of(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return all nodes of a tree, which every rule looks at."""
+    return tuple(ast.walk(tree))
+
+
 def calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield the line and the last name of everything that is called or passed on as a function, and of attributes."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Attribute):
             yield node.lineno, f".{node.attr}"
         if isinstance(node, ast.Name):
@@ -36,18 +43,18 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield the constants of code, without docstrings."""
     docstrings = {
         id(statement.value)
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         for statement in (getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else ())
         if isinstance(statement, ast.Expr)
     }
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.lineno, node.value
 
 
 def patterns(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield the texts that `re` compiles, also as parts of f-strings."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="re" | "re2")), args=[pattern, *_]):
                 yield from texts(pattern)
@@ -69,7 +76,7 @@ def loopback_rules(tree: ast.AST) -> Iterator[int]:
 
 def host_rules(tree: ast.AST) -> Iterator[int]:
     """Readers of the headers by which web pages are told from programs."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="get" | "getlist"), args=[ast.Constant(value=str(name)), *_]):
                 if name.lower() in ("origin", "sec-fetch-site"):
@@ -96,17 +103,21 @@ def html_escapes(tree: ast.AST) -> Iterator[int]:
     """Escapes of texts in HTML or XML. Jinja's own, in `markupsafe`, is the only one."""
     modules = ("html.escape", "xml.sax.saxutils.escape", "cgi.escape")
     yield from (line for line, name in calls(tree) if name in modules)
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Attribute(value=ast.Name(id="html" | "saxutils"), attr="escape"):
                 yield node.lineno
 
 
+def _is_html(node: ast.AST) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and HTML.search(node.value) is not None
+
+
 def html_makers(tree: ast.AST) -> Iterator[int]:
     """Pages made without a template: elements in the parts of texts."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.JoinedStr):
-            yield from (line for line, text in texts(node) if HTML.search(text))
+            yield from (part.lineno for part in ast.walk(node) if _is_html(part))
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")) if HTML.search(text):
                 yield node.lineno
@@ -115,7 +126,7 @@ def html_makers(tree: ast.AST) -> Iterator[int]:
 def template_engines(tree: ast.AST) -> Iterator[int]:
     """Environments of Jinja, which may escape or not."""
     yield from (line for line, name in calls(tree) if name.startswith("jinja2."))
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Import(names=names) if any(name.name.startswith("jinja2") for name in names):
                 yield node.lineno
@@ -130,7 +141,7 @@ def http_servers(tree: ast.AST) -> Iterator[int]:
     """Servers, and limits of their own for requests: the library, and protocols that answer."""
     modules = ("uvicorn", "hypercorn", "http.server", "socketserver", "wsgiref.simple_server", "aiohttp.web")
     calls_of = ("start_server", "create_server", "start_http_server", "start_wsgi_server", "start_unix_server")
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Import(names=names) if any(name.name.startswith(modules) for name in names):
                 yield node.lineno
@@ -141,7 +152,7 @@ def http_servers(tree: ast.AST) -> Iterator[int]:
 
 def listening_sockets(tree: ast.AST) -> Iterator[int]:
     """Sockets that accept connections."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Attribute(value=ast.Name(id="sock" | "socket" | "server" | "listener"), attr="listen"):
                 yield node.lineno
@@ -154,7 +165,7 @@ def event_streams(tree: ast.AST) -> Iterator[int]:
 
 def body_limits(tree: ast.AST) -> Iterator[int]:
     """Refusals of bodies that are too slow."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Call(func=ast.Name(id="Problem" | "HTTPException"), args=[ast.Constant(value=408), *_]):
                 yield node.lineno
@@ -162,7 +173,7 @@ def body_limits(tree: ast.AST) -> Iterator[int]:
 
 def remote_files(tree: ast.AST) -> Iterator[int]:
     """Drivers of remote storage, whose errors and uploads differ."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Import(names=names) if any(name.name.startswith("fsspec") for name in names):
                 yield node.lineno
@@ -177,7 +188,7 @@ def durable_files(tree: ast.AST) -> Iterator[int]:
 
 def json_encoders(tree: ast.AST) -> Iterator[int]:
     """Encoders of messages, which fail for texts that others write."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Attribute(value=ast.Attribute(attr="json"), attr="Encoder"):
                 yield node.lineno
