@@ -5,9 +5,9 @@ for a while, with a hit: the permission to send one request to the domain at a c
 outcome and ends the lease. The states of a lease in this process, in their order:
 
 - Ready (in `_ready`): it waits for its start time. It may go back to the frontier from here, as if never leased.
-- Active (in `_active`, as an ActiveLease): Scrapy has its request, or a local request of it. That is one that the
-  callback made and that cannot be stored (its callback is a lambda, say), so it runs in this process, without a lease
-  of its own; its parent lease waits for it. `_end` ends this state.
+- Active (in `_active`, as an ActiveLease): Scrapy has its request, or one of its local requests. A local request is one
+  that the callback made and that cannot be stored, for example because its own callback is a lambda. It runs in this
+  process without a lease, and the lease that led to it waits for it. `_end` ends this state.
 - Committing (a task in `_tasks`, then in `_committer`): its items and child requests are stored, then it is settled.
   If its request was redirected and the frontier grants another hit, the lease is active again instead, with the
   redirect as its request (`_redirects`, `_continue_with`).
@@ -17,9 +17,9 @@ then, and the lease is dropped without being settled.
 
 A suspect is a lease with one try left, because every process that ran it so far has died. It runs alone.
 
-Fixed: a lease is settled only after its items and child requests are stored (`_commit`), or a process that dies loses
-them; a suspect runs alone, redirects included (`_suspect`), or requests are given up only because they ran beside it;
-and users read the reasons (`worker_died`) and the names of statistics.
+Fixed: a lease is settled only after its items and child requests are stored (`_commit`), because a process that died
+in between would lose them; a suspect runs alone, redirects included (`_suspect`), because requests that ran beside it
+would be given up, too; and the reasons (`worker_died`) and names of statistics, which users read.
 """
 
 import asyncio
@@ -44,8 +44,9 @@ from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Payload, Settlement, unpack
 from gossamer.policy.lateness import is_late, send_by
+from gossamer.scrapy.buffered_feeds import FeedFiles
 from gossamer.scrapy.downloader import was_taken_over
-from gossamer.scrapy.engine import EngineAdapter, FeedFiles, ResultHandler
+from gossamer.scrapy.engine import EngineAdapter, ResultHandler
 from gossamer.scrapy.entries import (
     BatchKey,
     EntryEncoder,

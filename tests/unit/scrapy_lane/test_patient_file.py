@@ -12,7 +12,7 @@ import pytest
 from scrapy.exporters import CsvItemExporter, JsonItemExporter, JsonLinesItemExporter, XmlItemExporter
 from scrapy.extensions.feedexport import FileFeedStorage
 
-from gossamer.scrapy.engine import FeedFiles, PatientFile
+from gossamer.scrapy.buffered_feeds import FeedFiles, PatientFile
 from gossamer.scrapy.feeds import WholeFileStorage
 
 EXPORTERS = [CsvItemExporter, JsonItemExporter, JsonLinesItemExporter, XmlItemExporter]
