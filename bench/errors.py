@@ -1,4 +1,4 @@
-"""What can go wrong with a measurement."""
+"""Error of measurements that cannot be made."""
 
 
 class BenchFailed(Exception):

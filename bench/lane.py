@@ -1,4 +1,4 @@
-"""`python -m bench.lane`: what the Scrapy lane promises of processes together, new work, and a slow frontier.
+"""`python -m bench.lane`: measures the Scrapy lane: several processes together, new work, and a slow frontier.
 
 Pages per CPU-second against stock Scrapy and scrapy-redis are rows of `python -m bench` (scheduler, addon).
 """
@@ -50,7 +50,7 @@ def main() -> int:
 def _crawl(
     folder: Path, address: str, web: FakeWeb, name: str, *, processes: int = 1
 ) -> tuple[float, list[dict[str, Any]]]:
-    """(pages a second between the first request and the last, the stats of each process)."""
+    """Crawl a web. Return the pages a second between the first request and the last, and the stats of each process."""
     settings = {**ADDON, "GOSSAMER_FRONTIER": address, "GOSSAMER_CRAWL_ID": name}
     settings["EXTENSIONS"] = '{"tests.integration.scrapy_lane.spiders.StatsFile": 0, "bench.stall.Stall": 1}'
     seeds = {"seeds": ",".join(web.seeds())}
@@ -78,7 +78,7 @@ def _together(folder: Path, server: Server, *, pages: int) -> Iterator[Figure]:
 
 
 async def _new_work(folder: Path, server: Server, *, count: int) -> list[Figure]:
-    """From the call that adds a URL until an idle spider's request is at the site."""
+    """Measure the time from the call that adds a URL until an idle spider's request is at the site."""
     with FakeWeb.start(WebSpec(hosts=1, pages=1)) as web:
         url = web.seeds()[0]
         settings = {**ADDON, "GOSSAMER_FRONTIER": server.address, "GOSSAMER_CRAWL_ID": "idle"}
@@ -130,7 +130,8 @@ def _slow_frontier(folder: Path, server: Server, *, pages: int) -> Iterator[Figu
 
 @contextmanager
 def _delayed(port: int, milliseconds: float) -> Iterator[int]:
-    """The port of a TCP proxy to that port on this machine which holds up every byte for half of it each way."""
+    """Run a TCP proxy to a port of this machine, and yield the proxy's port. It delays each byte by half of the
+    milliseconds on each way."""
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         asyncio.run(_delay(port, milliseconds / 2000, write))

@@ -31,13 +31,11 @@ RELEASE: Final = f"Gossamer {version('gossamer-crawl')}, Python {platform.python
 LONGEST_WAIT_SECONDS: Final = 25.0
 """Longest time for which a manager keeps a call that waits for work. Proxies cut longer ones off."""
 
-
 MAX_PART_BYTES: Final = 4 * 1024 * 1024
-"""Longest part of a log or of items that a node may send at a time. Managers first, then nodes."""
-
-
+"""Longest part of a log or of items that a node sends in a call. To raise it, update all managers before any node:
+managers of an earlier release refuse longer parts."""
 MAX_CALL_BYTES: Final = 16 * 1024 * 1024
-"""Longest body of another call: a list of spiders may have 4 MiB. As above."""
+"""Longest body of another call: a list of spiders may have 4 MiB. To raise it, update managers first, too."""
 MAX_NAME: Final = 64
 """Longest name of a node, its process, or its folder. The database's: fixed."""
 
@@ -82,7 +80,7 @@ class Beat(Struct, frozen=True):
 
 
 class AttemptOrder(Struct, frozen=True):
-    """Answer to one of them."""
+    """Order to the node about an attempt of its heartbeat."""
 
     id: AttemptId
     order: BeatOrder

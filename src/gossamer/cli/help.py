@@ -13,8 +13,14 @@ _LEAST_TEXT = 20
 """Minimum number of columns for help texts, even if lines become longer than a narrow terminal."""
 _BOLD, _VALUE, _DIM, _END = "\033[1;36m", "\033[33m", "\033[2m", "\033[0m"
 _HELP = Parameter(
-    "help", Description(("--help", "-h"), "Show this message and exit.", None, OPTIONS_PANEL, False, None, None, ""),
-    bool, False, False,
+    name="help",
+    description=Description(
+        flags=("--help", "-h"), help="Show this message and exit.", metavar=None, panel=OPTIONS_PANEL,
+        show_default=False, least=None, most=None, belongs_to="",
+    ),
+    kind=bool,
+    many=False,
+    default=False,
 )  # fmt: skip
 
 

@@ -1,12 +1,13 @@
-"""Outputs of single applications: keeps pages apart whose application's own output cannot be written.
+"""Writes pages of a service to outputs of single applications, and lets an application wait alone while its output is
+away.
 
-A service's pages go to outputs that all applications share, and to outputs of their application alone (a topic, a
-database). While one of the latter is away, only the pages of its application wait. To settle a lease (a request that
-this worker holds) is to report its outcome to the frontier, the store of requests that wait.
+A service's pages go to shared outputs, and to outputs of their application alone (a topic, a database). While an
+output of one application cannot be written, only the pages of that application wait. A worker settles a lease (a
+request that it holds) by reporting its outcome to the frontier, the store of requests that wait.
 
-Must hold: a page is settled as fetched only when every output has it. All waiting is bounded, in bytes and in time: the
-pages hold leases, of which a domain has few, and other applications may need them. A page that waited in vain goes back
-to the frontier and is fetched again.
+Must hold: a page is settled as fetched only when every output has it. Pages wait for a bounded time and in bounded
+memory, because they hold leases, of which a domain has few. A page that waited in vain goes back to the frontier and is
+fetched again.
 """
 
 import asyncio
@@ -37,11 +38,11 @@ class OwnOutputLimits(msgspec.Struct, frozen=True):
     """Bounds of what waits for outputs of single applications."""
 
     prompt_seconds: float = 1.0
-    """Time that a batch waits for an application's output that was in order so far. Afterwards its other pages are
-    settled without this application's. Longer: an output that hangs delays the others once."""
+    """Time that a batch waits for an application's output that has worked so far. Afterwards the pages of the other
+    applications are settled. With a longer one, an output that hangs delays them longer, once."""
     patience_seconds: float = 30.0
-    """Time for which pages are offered to an output that fails. Must exceed the 15 s after which Kafka gives a message
-    up, or no page is offered twice."""
+    """Time for which writing to an output that fails is tried again. Must exceed the 15 s after which Kafka gives a
+    message up, or it would be tried once."""
     pause_seconds: float = 30.0
     """Time without requests of an application after its output failed for so long. One request follows as a trial."""
     waiting_bytes: int = 16 * 1024 * 1024
@@ -59,7 +60,7 @@ class _Waiting(msgspec.Struct):
 
 
 class OwnOutputs:
-    """Writes batches to a sink of which some outputs belong to single applications."""
+    """Writes batches to a sink that has outputs of single applications."""
 
     def __init__(
         self,

@@ -24,43 +24,6 @@ from gossamer.fetch.tls import ClientContext
 from gossamer.fetch.tunnel import ConnectAnswer, check_connected, connect_head, open_tunnel
 
 
-async def _connect_through_tls(
-    sock: socket.socket, route: "Route", new_connection: Callable[[], HttpConnection]
-) -> HttpConnection:
-    """Return a connection through a proxy that speaks TLS. Raises ProxyFailed, and the errors of the site's TLS."""
-    assert route.proxy is not None
-    loop, proxy = asyncio.get_running_loop(), route.proxy
-    connection = new_connection()
-    tunnel = ConnectAnswer()
-    first: asyncio.Protocol | HttpConnection = connection if route.tunnel is None else tunnel
-    try:
-        try:
-            await loop.create_connection(
-                lambda: first, sock=sock, ssl=route.proxy_context, server_hostname=proxy.host.removesuffix(".")
-            )
-        except ssl.SSLCertVerificationError as exc:
-            raise ProxyFailed("its certificate is not valid for it") from exc
-        except (ssl.SSLError, ValueError) as exc:
-            raise ProxyFailed("it does not speak TLS as this machine does") from exc
-        if route.tunnel is None:
-            return connection
-        tunnel.transport.write(connect_head(*route.tunnel))
-        await tunnel.is_complete
-        check_connected(tunnel.answer, route.tunnel.host, route.tunnel.port)
-        assert route.context is not None
-        name = route.server_name.removesuffix(".")
-        transport = await loop.start_tls(tunnel.transport, connection, route.context, server_hostname=name)
-        if transport is None:
-            raise ProxyFailed("it hung up")
-        connection.connection_made(transport)
-    except BaseException:
-        connection.abandon()
-        if hasattr(tunnel, "transport"):
-            tunnel.transport.abort()
-        raise
-    return connection
-
-
 class Tunnel(NamedTuple):
     """Proxy that connects to a host and port, and then passes all bytes on."""
 
@@ -156,6 +119,43 @@ async def _connect(route: Route, new_connection: Callable[[], HttpConnection]) -
         raise
     connection.remember_session(route.context, name)
     return DialResult(connection, connected - started, time.monotonic() - connected)
+
+
+async def _connect_through_tls(
+    sock: socket.socket, route: Route, new_connection: Callable[[], HttpConnection]
+) -> HttpConnection:
+    """Return a connection through a proxy that speaks TLS. Raises ProxyFailed, and the errors of the site's TLS."""
+    assert route.proxy is not None
+    loop, proxy = asyncio.get_running_loop(), route.proxy
+    connection = new_connection()
+    tunnel = ConnectAnswer()
+    first: asyncio.Protocol | HttpConnection = connection if route.tunnel is None else tunnel
+    try:
+        try:
+            await loop.create_connection(
+                lambda: first, sock=sock, ssl=route.proxy_context, server_hostname=proxy.host.removesuffix(".")
+            )
+        except ssl.SSLCertVerificationError as exc:
+            raise ProxyFailed("its certificate is not valid for it") from exc
+        except (ssl.SSLError, ValueError) as exc:
+            raise ProxyFailed("it does not speak TLS as this machine does") from exc
+        if route.tunnel is None:
+            return connection
+        tunnel.transport.write(connect_head(*route.tunnel))
+        await tunnel.is_complete
+        check_connected(tunnel.answer, route.tunnel.host, route.tunnel.port)
+        assert route.context is not None
+        name = route.server_name.removesuffix(".")
+        transport = await loop.start_tls(tunnel.transport, connection, route.context, server_hostname=name)
+        if transport is None:
+            raise ProxyFailed("it hung up")
+        connection.connection_made(transport)
+    except BaseException:
+        connection.abandon()
+        if hasattr(tunnel, "transport"):
+            tunnel.transport.abort()
+        raise
+    return connection
 
 
 async def _connect_socket(sock: socket.socket, address: tuple[str, int]) -> None:

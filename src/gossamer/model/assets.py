@@ -1,4 +1,4 @@
-"""Assets: files that pages embed or link, such as images, style sheets and PDFs. Their kinds, and how they are told.
+"""Assets: files that pages embed or link, such as images, style sheets and PDFs. Recognises the kind of each.
 
 A crawl names the kinds that it wants. An asset is a request of its own in the frontier (the store of waiting requests),
 under the name ASSET_SPIDER instead of a spider's. Fixed: that name and the names of KINDS, which users write and the

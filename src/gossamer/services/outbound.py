@@ -35,10 +35,10 @@ class DeliveryLimits(msgspec.Struct, frozen=True):
     """Bounds of what waits for the topics of single applications."""
 
     prompt_seconds: float = 1.0
-    """Time that `send` waits for a topic that was in order so far."""
+    """Time that `send` waits for a topic that has worked so far."""
     patience_seconds: float = 30.0
-    """Time for which messages are offered to a topic that fails. Then they become dead letters. Must exceed the 15 s
-    after which Kafka gives a message up, or no message is offered twice."""
+    """Time for which publishing on a topic that fails is repeated. Then its messages become dead letters. Must exceed
+    the 15 s after which Kafka gives a message up, or it would be tried once."""
     pause_seconds: float = 30.0
     """Time until a topic that failed for so long is tried again."""
     waiting_messages: int = 1000
@@ -86,10 +86,12 @@ class OutboundPublisher:
         )
 
     async def send(self, messages: Iterable[dict[str, Any]]) -> Mapping[str, "asyncio.Future[None]"]:
-        """Publish messages. They are durable when this returns, but for those of the applications that it returns:
-        theirs are when the application's future is done. Messages of one topic stay in their order, unless it fails.
+        """Publish messages. Return, by appid, a future for each application whose topic does not have its messages yet:
+        they are durable when it is done. All other messages are durable when this returns. Messages of one topic stay
+        in their order, unless it fails.
 
-        A topic of an application that fails is offered its messages for some time; then they become dead letters."""
+        Publishing on an application's topic that fails is repeated for some time; then its messages become dead
+        letters."""
         to_send = list(messages)
         own = await self._by_application(to_send) if self._per_app else {}
         prompt = {appid for appid in own if appid not in self._outages and not self._waiting.get(appid)}

@@ -64,4 +64,4 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that are slow or gone."""
+        """Log nothing: the client is slow, or gone."""

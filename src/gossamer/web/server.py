@@ -30,7 +30,7 @@ connections that are being closed, and for files and servers behind the interfac
 
 
 def _ignore() -> None:
-    """Nothing keeps the application from stopping."""
+    """Do nothing, for an application that keeps no server from stopping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

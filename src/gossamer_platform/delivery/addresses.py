@@ -2,8 +2,8 @@
 
 A webhook is a request that the manager makes where a client says. Without this rule a client could reach services of
 the manager's network that trust it (a database without a password, the metadata of a cloud). A name is looked up here,
-and the request goes to the address that was checked: a name that leads elsewhere a moment later changes nothing. Which
-addresses are public, `net/guard.py` decides.
+and the request goes to the address that was checked: a name that leads elsewhere a moment later changes nothing.
+`net/guard.py` decides which addresses are public.
 """
 
 from collections.abc import Collection, Mapping

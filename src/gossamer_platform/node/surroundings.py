@@ -14,12 +14,7 @@ from gossamer_platform.link import Artefact, JobAssignment, Listing
 from gossamer_platform.node.attempt import MARK
 from gossamer_platform.node.users import ProjectUser, ProjectUsers
 
-_HIDDEN: Final = frozenset(
-    {
-        *SECRET_VARIABLES,
-        *("SCRAPYD_USERNAME", MARK),
-    }
-)
+_HIDDEN: Final = frozenset({*SECRET_VARIABLES, "SCRAPYD_USERNAME", MARK})
 """Environment variables that jobs do not get: they are the manager's, or another attempt's."""
 
 

@@ -40,7 +40,7 @@ nothing any more."""
 _SWEEP_SECONDS: Final = 600.0
 """Time after which the objects of replaced chunks are deleted. Must be longer than a read takes that has just begun."""
 _UNSEEN_SECONDS: Final = 300.0
-"""Time between the end of a file for clients and the deletion of its objects. Must be longer than `READING_SECONDS`."""
+"""Time between hiding a file from clients and deleting its objects. Must be longer than `READING_SECONDS`."""
 READING_SECONDS: Final = 180.0
 """Time for which a reader of a file keeps it from being deleted; it says so anew while it reads."""
 
