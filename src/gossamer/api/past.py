@@ -16,6 +16,7 @@ from gossamer.model.crawl import CrawlId
 
 if TYPE_CHECKING:
     from gossamer.history.store import HistoryStore
+    from gossamer.history.tables import FailureRow
 
 router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
@@ -26,6 +27,7 @@ class FailedRequest(ResponseModel):
     url: str
     spiderid: str
     request_id: str
+    reason: str
     status: int
     """Status of the response; 0: none came"""
     error: str
@@ -96,6 +98,19 @@ class RunEnds(ResponseModel):
     items: list[RunEnd]
 
 
+def failed_request(row: "FailureRow") -> FailedRequest:
+    """Return an example of the history as a response has it."""
+    return FailedRequest(
+        url=row.url,
+        spiderid=row.spider,
+        request_id=row.request_id,
+        reason=row.reason,
+        status=row.status,
+        error=row.error,
+        at=row.at,
+    )
+
+
 @router.get(
     "/reasons",
     operation_id="crawl_failure_reasons",
@@ -119,17 +134,7 @@ async def failure_reasons(context: Context, crawl: PathCrawl) -> FailureReasons:
             FailureReason(
                 reason=reason,
                 count=count,
-                examples=[
-                    FailedRequest(
-                        url=row.url,
-                        spiderid=row.spider,
-                        request_id=row.request_id,
-                        status=row.status,
-                        error=row.error,
-                        at=row.at,
-                    )
-                    for row in examples.get(reason, [])
-                ],
+                examples=[failed_request(row) for row in examples.get(reason, [])],
             )
             for reason, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
         ],

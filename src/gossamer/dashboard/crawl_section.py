@@ -13,6 +13,7 @@ ROUTES: Final = {
     "/crawls/submit": PageRoute("POST", crawls.submit, RUN),
     "/crawl": PageRoute("GET", crawls.show),
     "/crawl/pages": PageRoute("GET", crawls.show_records),
+    "/crawl/why": PageRoute("GET", crawls.explain),
     "/crawl/stop": PageRoute("POST", crawls.stop, RUN),
     "/domains": PageRoute("GET", domains.show_list),
     "/domain": PageRoute("GET", domains.show),

@@ -83,6 +83,20 @@ async def show_records(page: DashboardPage) -> Response:
     )
 
 
+async def explain(page: DashboardPage) -> Response:
+    """Return the state of one URL in a crawl."""
+    appid, crawlid = _names(page.query)
+    url, state, fault = page.query.get("url", ""), None, ""
+    if url:
+        try:
+            state = await page.service.get(crawl_path(appid, crawlid, "url"), url=url)
+        except ApiRefused as error:
+            if error.status != 400:
+                raise
+            fault = error.detail
+    return page.render("why.html", appid=appid, crawlid=crawlid, url=url, state=state, fault=fault)
+
+
 async def stop(page: DashboardPage) -> Response:
     """Stop a crawl, and show it."""
     appid, crawlid = _names(page.form)

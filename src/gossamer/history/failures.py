@@ -49,6 +49,12 @@ def _keep_latest(connection: Connection, token: str, reason: str) -> None:
         connection.execute(delete(failures).where(same, failures.c.request_id.not_in(kept)))
 
 
+def of_url(connection: Connection, crawl: CrawlId, url: str) -> list[FailureRow]:
+    """Return the examples of a crawl that are about this URL, the latest first."""
+    query = select(failures).where(failures.c.token == crawl.token, failures.c.url == url)
+    return fetch(connection, FailureRow, query.order_by(failures.c.at.desc()).limit(EXAMPLES))
+
+
 def of_crawl(connection: Connection, crawl: CrawlId, *, since: float) -> dict[str, list[FailureRow]]:
     """Return examples of a crawl's failures from this time on, by reason, the latest first."""
     query = select(failures).where(failures.c.token == crawl.token, failures.c.at >= since)

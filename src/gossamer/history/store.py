@@ -114,6 +114,10 @@ class HistoryStore:
         """Return examples of a crawl's failures from this time on, by reason, the latest first."""
         return await self._read(lambda connection: failures.of_crawl(connection, crawl, since=since))
 
+    async def failures_of(self, crawl: CrawlId, url: str) -> list[FailureRow]:
+        """Return the examples of a crawl's failures that are about this URL, the latest first."""
+        return await self._read(lambda connection: failures.of_url(connection, crawl, url))
+
     async def rates(self, crawl: CrawlId, *, started: float) -> list[RatePoint]:
         """Return the speed of the run that began at `started`, the earliest first."""
         return await self._read(lambda connection: rates.of_crawl(connection, crawl, started=started))

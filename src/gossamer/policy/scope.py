@@ -518,6 +518,20 @@ def compile_scope(**filters: Unpack[ScopeFilters]) -> LinkScope:
     return scope
 
 
+def scope_of(terms: Terms) -> LinkScope:
+    """Compile the filters of discovered links and redirect targets. Raises BadInput for an invalid regex."""
+    return compile_scope(
+        allowed_domains=terms.allowed_domains,
+        allowed_hosts=terms.allowed_hosts,
+        allowed_prefixes=terms.allowed_prefixes,
+        allow_regex=terms.allow_regex or (),
+        deny_regex=terms.deny_regex or (),
+        regex_from_host=terms.regex_from_host,
+        drop_parameters=terms.drop_parameters,
+        deny_extensions=terms.deny_extensions,
+    )
+
+
 def _prefix(text: str) -> str:
     """Return a URL prefix in canonical form, without its scheme: `//host/path/`. Raises BadInput."""
     try:

@@ -34,7 +34,7 @@ from gossamer.net.resolve import Resolver
 from gossamer.option_names import label, named
 from gossamer.policy.parameters import DroppedParameters
 from gossamer.policy.patterns import DEFAULT_PATH_REPEATS
-from gossamer.policy.scope import check_regex, file_extension
+from gossamer.policy.scope import check_regex, file_extension, scope_of
 from gossamer.policy.secrets import with_secrets_for
 from gossamer.policy.urls import (
     directory,
@@ -53,7 +53,6 @@ from gossamer.settings.ranges import CENTURY_SECONDS
 from gossamer.sinks.assets import check_asset_folder
 from gossamer.sinks.open import CSV, TABLES
 from gossamer.wiring.extraction import load_extraction
-from gossamer.worker.context import scope_of
 from gossamer.worker.loading import LoadedSpider, find_spider, identity
 
 # Range of the integers in attrs. Must not grow: MessagePack, the format of stored terms, has no larger integers.

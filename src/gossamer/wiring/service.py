@@ -34,7 +34,7 @@ from gossamer.services.outbound import OutboundPublisher
 from gossamer.services.reporter import ServiceReporter
 from gossamer.services.role import Role, run_role
 from gossamer.settings import Settings
-from gossamer.settings.service import HISTORY_OFF, SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES
+from gossamer.settings.service import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES
 from gossamer.sinks.bus import BusSink
 from gossamer.sinks.history import HistoryTopic
 from gossamer.sinks.remote import BlobStore
@@ -44,7 +44,7 @@ from gossamer.telemetry.recordings import FOLDER
 from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.frontier import open_frontier
-from gossamer.wiring.history import open_history
+from gossamer.wiring.history import history_address, open_history
 from gossamer.wiring.worker import open_worker
 from gossamer.worker.seen import SeenTable
 from gossamer.worker.worker import Worker
@@ -187,8 +187,7 @@ async def open_service(
 
 def make_history_topic(settings: Settings, bus: Bus) -> HistoryTopic:
     """Return the topic of the historian, which may be in this process or in another one."""
-    is_used = settings.history.database not in ("", HISTORY_OFF) or not settings.frontier
-    return HistoryTopic(bus, Topics(settings.topics.prefix), is_used=is_used)
+    return HistoryTopic(bus, Topics(settings.topics.prefix), is_used=bool(history_address(settings)))
 
 
 def make_bus(settings: Settings, shards: Shards) -> Bus:

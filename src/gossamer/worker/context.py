@@ -24,7 +24,7 @@ from gossamer.policy.cache import BoundedCache
 from gossamer.policy.parameters import dropped_parameters
 from gossamer.policy.patterns import allowed_repeats, path_repeats
 from gossamer.policy.robots import asks_nofollow
-from gossamer.policy.scope import LinkScope, compile_scope
+from gossamer.policy.scope import LinkScope, scope_of
 from gossamer.policy.secrets import REDACTED, SecretHeaders, has_secrets
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.telemetry.filters import FilterCounts
@@ -346,20 +346,6 @@ class Context:
         rejected_positions = [at for at, value in enumerate(links.fingerprints) if value in rejected]
         self._seen.remember(self._namespace, accepted)
         self._extractor.remember(links, except_positions=rejected_positions)
-
-
-def scope_of(terms: Terms) -> LinkScope:
-    """Compile the filters of discovered links and redirect targets. Raises BadInput for an invalid regex."""
-    return compile_scope(
-        allowed_domains=terms.allowed_domains,
-        allowed_hosts=terms.allowed_hosts,
-        allowed_prefixes=terms.allowed_prefixes,
-        allow_regex=terms.allow_regex or (),
-        deny_regex=terms.deny_regex or (),
-        regex_from_host=terms.regex_from_host,
-        drop_parameters=terms.drop_parameters,
-        deny_extensions=terms.deny_extensions,
-    )
 
 
 def scope_name(terms: Terms) -> bytes:

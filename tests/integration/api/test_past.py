@@ -191,3 +191,37 @@ async def test_the_dashboard_shows_what_was(past: Service, history: HistoryStore
     dom, console = await asyncio.to_thread(chromium, address, tmp_path / "browser")
     assert console == ""
     assert dom.count('class="uplot') == 2
+
+
+async def test_a_url_is_explained(past: Service) -> None:
+    await submit(past, "one", url="http://a.test/start", allowed_domains="a.test")
+    await until_listed(past, "one")
+    await fail(past, "one", 7, url="http://a.test/start", reason="http_503")
+
+    async def explained(url: str) -> dict[str, Any]:
+        answer = await past.http.get("/v1/crawls/shop/one/url", params={"url": url})
+        assert answer.status_code == 200, answer.text
+        body: dict[str, Any] = answer.json()
+        return body
+
+    async def has_failure() -> bool:
+        return bool((await explained("http://a.test/start"))["failures"])
+
+    await until(has_failure)
+    found = await explained("HTTP://A.test/start#x")
+    assert (found["url"], found["place"], found["position"], found["scope"]) == (
+        "http://a.test/start", "queued", 0, "inside",
+    )  # fmt: skip
+    assert [failure["reason"] for failure in found["failures"]] == ["http_503"]
+    other = await explained("http://b.test/")
+    assert (other["seen"], other["place"]) == (False, "unknown")
+    assert other["scope"] == "offsite: allowed domains: a.test"
+    assert (await past.http.get("/v1/crawls/shop/one/url", params={"url": "ftp://x/"})).status_code == 400
+    assert (await past.http.get("/v1/crawls/shop/no/url", params={"url": "http://a.test/"})).status_code == 404
+    page = await text(past, "/crawl/why", appid="shop", crawlid="one", url="http://a.test/start")
+    assert "waits in its queue" in page
+    assert "http_503" in page
+    refused = await text(past, "/crawl/why", appid="shop", crawlid="one", url="ftp://x/")
+    assert 'role="alert"' in refused
+    shown = await text(past, "/crawl", appid="shop", crawlid="one")
+    assert "url" in shown

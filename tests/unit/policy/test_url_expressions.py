@@ -5,11 +5,10 @@ import pytest
 
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Terms
-from gossamer.policy.scope import UrlExpressions, check_regex, compile_scope, covers
+from gossamer.policy.scope import UrlExpressions, check_regex, compile_scope, covers, scope_of
 from gossamer.policy.urls import canonical, shown_url
 from gossamer.settings import load
 from gossamer.wiring.plan import make_plan
-from gossamer.worker.context import scope_of
 
 SHOWN = [
     ("http://a.test/каталог/", "http://a.test/каталог/"),

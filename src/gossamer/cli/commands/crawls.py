@@ -10,7 +10,6 @@ then be repeated.
 """
 
 import asyncio
-import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,15 +29,13 @@ from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.past_crawls import failure_examples, forget_past, past_crawls
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
+from gossamer.control.url_search import find_in_crawl
 from gossamer.crawling.work import kept_pages
 from gossamer.errors import BadInput, Interrupted
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId, CrawlState, QueryOrder, Run, Terms
+from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts, UrlInfo
 from gossamer.net.credentials import hide_secrets
-from gossamer.policy.parameters import dropped_parameters
-from gossamer.policy.scrapy_urls import scrapy_fingerprint
-from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
 from gossamer.policy.words import REPAIRED, counted, retries_text
 from gossamer.settings import Settings
 from gossamer.valkey.datadir import running_address, running_process
@@ -188,30 +185,10 @@ async def _known_crawl(frontier: ValkeyFrontier, data_dir: Path, crawl: CrawlId)
 
 
 async def _find_url(frontier: ValkeyFrontier, crawl: KnownCrawl, url: str) -> UrlInfo | None:
-    """Return the state of the URL in a crawl: of the first spider that has seen it, else of the first spider."""
+    """Return the state of the URL in a crawl. None: the frontier does not know the crawl."""
     if crawl.info is None or crawl.run is None:
         return None
-    domain = registered_domain(host(url))
-    await frontier.spiders.refresh(crawl.spiders)
-    unseen: UrlInfo | None = None
-    any_order = any(terms.query_order is QueryOrder.IGNORED for terms in crawl.terms)
-    # The crawl may follow the URL without some of its parameters.
-    urls = dict.fromkeys([url, *(dropped_parameters(terms.drop_parameters).remove(url) for terms in crawl.terms)])
-    for spider, one in itertools.product(crawl.spiders, urls):
-        seed = spider_seed(frontier.secret, spider)
-        # Each kind of worker has its own fingerprints, and possibly no worker of the spider runs now: all are tried.
-        fingerprints = (
-            frontier.spiders.fingerprint(spider, one),
-            fingerprint(one, seed=seed),
-            fingerprint(scrapy_fingerprint(one), seed=seed),
-            *([fingerprint(with_sorted_query(one), seed=seed)] if any_order else []),
-        )
-        for candidate in dict.fromkeys(fingerprints):
-            found = await frontier.find_url(crawl.run, spider=spider, domain=domain, url=one, fingerprint=candidate)
-            if found.seen:
-                return found
-            unseen = unseen or found
-    return unseen
+    return await find_in_crawl(frontier, crawl.run, spiders=crawl.spiders, terms=crawl.terms, url=url)
 
 
 def _no_crawl(data_dir: Path, appid: str | None, crawl_id: str | None) -> str:

@@ -27,7 +27,7 @@ from gossamer.model.record import PageRecord
 from gossamer.model.request import DropReason
 from gossamer.net.credentials import hide_secrets
 from gossamer.policy.robots import RobotsPolicy
-from gossamer.policy.scope import Refusal
+from gossamer.policy.scope import Refusal, scope_of
 from gossamer.policy.urls import from_user_input, host, registered_domain
 from gossamer.policy.words import counted, duration_text, explain
 from gossamer.settings import Settings
@@ -35,7 +35,6 @@ from gossamer.wiring.frontier import CrawlNote
 from gossamer.wiring.plan import APPID
 from gossamer.wiring.records import FETCHED, RecordsOfUrl, records_of_url
 from gossamer.wiring.worker import make_clients, make_resolver, robots_patience
-from gossamer.worker.context import scope_of
 from gossamer.worker.robots import FrontierRobotsStore, MemoryRobotsStore
 
 _NO_WEB_SCHEMES = frozenset(("about", "blob", "callto", "data", "fax", "javascript", "mailto", "sms", "tel", "urn"))

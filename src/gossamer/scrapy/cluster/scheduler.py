@@ -31,7 +31,7 @@ from gossamer.model.record import Output
 from gossamer.model.request import DropReason, Lease, Outcome, Payload, Settlement
 from gossamer.policy.retry import Retry, decide
 from gossamer.policy.robots import RobotsPolicy
-from gossamer.policy.scope import LinkScope
+from gossamer.policy.scope import LinkScope, scope_of
 from gossamer.scrapy import scheduler
 from gossamer.scrapy.cluster.pipelines import SINKS, BusPipeline, CrawlerBusSink
 from gossamer.scrapy.cluster.records import failure_output
@@ -42,7 +42,6 @@ from gossamer.scrapy.entries import EntryEncoder
 from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease
 from gossamer.scrapy.options import PROJECT_SETTINGS, SchedulerOptions
 from gossamer.sinks.base import Sink
-from gossamer.worker.context import scope_of
 from gossamer.worker.drops import drop_reason
 
 log = logging.getLogger(__name__)

@@ -17,11 +17,10 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from gossamer.extract.encoding import decode, is_html
 from gossamer.extract.links import LinkExtractor, Links
 from gossamer.policy.robots import asks_nofollow
-from gossamer.policy.scope import compile_scope
+from gossamer.policy.scope import compile_scope, scope_of
 from gossamer.scrapy.cluster.pipelines import BusPipeline
 from gossamer.scrapy.cluster.records import RawResponseItem, content_type_of_response, plain_headers
 from gossamer.scrapy.leasing import CURRENT_LEASE
-from gossamer.worker.context import scope_of
 
 _PIPELINE_POSITION = 100
 """Position of BusPipeline among the item pipelines (0 to 1000, lowest first). It publishes what the pipelines before it

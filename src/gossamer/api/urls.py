@@ -1,0 +1,106 @@
+"""Endpoint that explains the state of one URL in a crawl.
+
+Clients read the fields, so none may be renamed or removed; fields may be added.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from gossamer.api.context import CRAWL_PATH, Context, PathCrawl
+from gossamer.api.crawls import check_known
+from gossamer.api.openapi import ResponseModel, refusals
+from gossamer.api.past import FailedRequest, failed_request
+from gossamer.control.domains import Blacklist
+from gossamer.control.url_search import find_in_crawl
+from gossamer.model.info import UrlInfo
+from gossamer.policy.scope import scope_of
+from gossamer.policy.urls import from_user_input, host, registered_domain
+
+router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
+
+
+class UrlState(ResponseModel):
+    """State of a URL in a crawl."""
+
+    url: str
+    """The canonical URL"""
+    domain: str
+    spiderid: str | None
+    """The spider that has seen it; null: none has"""
+    seen: bool
+    """True: it was requested, or waits. False: it is not known, or the frontier has forgotten the crawl"""
+    place: str = Field(examples=["queued"])
+    """`queued`, `later` (waits for a retry), `leased` (in progress), `done`, or `unknown`"""
+    position: int | None
+    """Requests before it in its queue; null: it is not queued, or deeper in the queue than was searched"""
+    priority: int | None
+    due: float | None
+    """Epoch seconds before which its domain, or its retry, is not due"""
+    held_by: str | None
+    """Worker that has leased it"""
+    blocked_until: float | None
+    """Epoch seconds until which the site asked for a pause"""
+    failed_attempts: int | None
+    """Attempts that have failed; null: not known"""
+    deaths: int
+    """Workers that have died while they held it"""
+    dropped: str
+    """Reason why it was dropped where it waited; empty: not known, or it was not"""
+    blacklisted: str
+    """`held` or `dropped`: what happens to requests of its domain, which is on the blacklist; empty: it is not"""
+    scope: str
+    """`inside`; or the rule by which each submission of the crawl would refuse a link to it"""
+    failures: list[FailedRequest]
+    """Failures of this URL that the history remembers, the latest first"""
+
+
+@router.get(
+    "/url",
+    operation_id="explain_url",
+    summary="Explain the state of a URL in a crawl",
+    response_model=UrlState,
+    responses=refusals(400, 404, 503),
+)
+async def explain_url(
+    context: Context,
+    crawl: PathCrawl,
+    url: Annotated[str, Query(description="The URL, as a person writes it", min_length=1, max_length=65_536)],
+) -> UrlState:
+    """As `gossamer why`, without robots.txt, which is not fetched. The frontier does not know how a request that is
+    done has ended; records on the bus, and failures in the history, say that."""
+    await check_known(context, crawl)
+    canonical = from_user_input(url)
+    domain = registered_domain(host(canonical))
+    frontier = context.frontier
+    run, info = await frontier.latest_run(crawl), await frontier.crawl_info(crawl)
+    terms = await frontier.crawl_terms(crawl) if run is not None else []
+    found = None
+    if run is not None and info is not None:
+        found = await find_in_crawl(frontier, run, spiders=list(info.spiders), terms=terms, url=canonical)
+    found = found or UrlInfo(spider="", seen=False, place="unknown")
+    if found.terms is not None:
+        terms = [found.terms]
+    refusals_of_links = [scope_of(each).refusal(canonical) for each in terms]
+    is_inside = found.seen or not refusals_of_links or None in refusals_of_links
+    rules = dict.fromkeys(f"{each.reason}: {each.rule}" for each in refusals_of_links if each is not None)
+    failures = [] if context.history is None else await context.history.failures_of(crawl, canonical)
+    return UrlState(
+        url=canonical,
+        domain=domain,
+        spiderid=found.spider if found.seen else None,
+        seen=found.seen,
+        place=found.place,
+        position=found.position,
+        priority=found.priority,
+        due=found.due,
+        held_by=found.held_by,
+        blocked_until=found.blocked_until,
+        failed_attempts=found.failed_attempts,
+        deaths=found.deaths,
+        dropped=found.dropped,
+        blacklisted=(await Blacklist(frontier).among([domain])).get(domain, ""),
+        scope="inside" if is_inside else "; ".join(rules),
+        failures=[failed_request(row) for row in failures],
+    )
