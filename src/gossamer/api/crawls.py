@@ -71,7 +71,7 @@ class CrawlSummary(ResponseModel):
     """Epoch seconds; null while the crawl is running"""
     domains: int
     """Domains with waiting requests, queued or to be queued later"""
-    repairs: int
+    repairs: int = 0
     """Repairs of wrong counts, because the frontier's server had lost a part of its writes; not 0: pages may be
     missing"""
     total: RequestCounts

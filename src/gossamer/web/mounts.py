@@ -25,10 +25,11 @@ _BODY_BYTES: Final = 1024 * 1024
 
 def page_headers(policy: str = STRICT_POLICY) -> dict[str, str]:
     """Return the headers of a page with this Content-Security-Policy."""
+    # Not no-referrer: with it, browsers call the origin of a page's own form null, and every change would be refused.
     return {
         "Content-Security-Policy": policy,
         "Cross-Origin-Opener-Policy": "same-origin",
-        "Referrer-Policy": "no-referrer",
+        "Referrer-Policy": "same-origin",
         "X-Content-Type-Options": "nosniff",
     }
 

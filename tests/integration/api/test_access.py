@@ -1,13 +1,15 @@
 """Who may use the API, and how much of it."""
 
 import asyncio
+import re
 import socket
 from contextlib import suppress
 
 import httpx
 import pytest
 
-from gossamer.api.app import create_probes
+from gossamer.api.access import OPEN_PATHS
+from gossamer.api.app import create_probes, routes
 from gossamer.api.server import serve_api, serve_probes
 from gossamer.errors import BadInput
 from gossamer.web.rates import TokenBuckets, client_of
@@ -31,6 +33,22 @@ async def test_without_the_token_only_health_and_documentation_answer(start: Sta
             assert (classic.status_code, classic.json()["status"]) == (401, "FAILURE")
         for path in ("/healthz", "/docs", "/openapi.json"):
             assert (await service.http.get(path)).status_code == 200
+
+
+async def test_no_endpoint_answers_without_the_token(start: Start) -> None:
+    """Every endpoint of the description, so that one that is added is tried, too."""
+    async with start(token=TOKEN, max_requests_per_second=1e6) as service:
+        answered = []
+        for path, methods in routes().openapi()["paths"].items():
+            if path in OPEN_PATHS:
+                continue
+            address = re.sub(r"\{[^}]*\}", "x", path)
+            for method in methods:
+                for headers in ({}, {"Authorization": "Bearer wrong"}):
+                    answer = await service.http.request(method, address, headers=headers)
+                    if answer.status_code != 401:
+                        answered.append((method, path, answer.status_code))
+        assert answered == []
 
 
 async def test_with_the_token_everything_answers_whatever_the_host(start: Start) -> None:

@@ -7,13 +7,17 @@ import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import httpx
+import msgspec
 import pytest
 
 from gossamer.dashboard.crawl_section import ROUTES
 from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
 from gossamer.model.crawl import CrawlId
+from tests.servers.browser import browser, unusable
 
 from .conftest import Service, Start
 
@@ -280,3 +284,77 @@ async def _until_listed(service: Service) -> None:
         if re.search(r'route="/v1/crawls"', page):
             return
         await asyncio.sleep(0.05)  # the service's counter is all that tells
+
+
+async def test_a_person_submits_a_crawl_and_stops_it(service: Service, tmp_path: Path) -> None:
+    """Forms work as a browser sends them, with the origin that it names."""
+
+    def act() -> list[str]:
+        with browser(tmp_path) as chrome:
+            chrome.open(f"{str(service.http.base_url).rstrip('/')}/ui/crawls/new")
+            for name, value in (("url", "http://a.test/"), ("appid", "shop"), ("crawlid", "spring")):
+                chrome.evaluate(f"document.getElementById('f-{name}').value = '{value}'")
+            chrome.evaluate("document.querySelector('form.request button.primary').click()")
+            chrome.wait("location.pathname === '/ui/crawl' && document.querySelector('button.danger')")
+            chrome.evaluate("document.querySelector('button.danger').click()")
+            chrome.wait("document.querySelector('.state.stopped')")
+            return [fault for fault in chrome.faults() if not fault.startswith("dialog: Stop this crawl?")]
+
+    assert await asyncio.to_thread(act) == []
+
+
+# --- hostile texts, and all people ------------------------------------------------------------------------------------
+
+EVIL = HOSTILE
+WORSE = "\"'><script>alert(2)</script></pre></textarea>"
+
+
+async def _hostile(service: Service) -> None:
+    """Publish a page, a failure and an item whose every text is hostile."""
+    await submit(service, EVIL, appid="shop", useragent=WORSE)
+    common = {
+        "type": "page", "appid": "shop", "crawlid": EVIL, "spiderid": EVIL, "url": f"http://a.test/{EVIL}{WORSE}",
+        "timestamp": EVIL, "depth": EVIL, "content_type": WORSE, "response_headers": {EVIL: [WORSE, EVIL]},
+        "links": [{"url": "javascript:alert(3)", "text": EVIL}, {"url": EVIL, "text": WORSE}],
+        "body": f"<title>{EVIL}</title>{WORSE}",
+    }  # fmt: skip
+    records = [
+        {**common, "success": True, "status_code": 200},
+        {**common, "success": True, "status_code": 200, "url": "javascript:alert(4)"},
+        {**common, "success": False, "reason": EVIL, "exception": WORSE, "status_code": None},
+        {**common, "type": "item", "item": {EVIL: WORSE}},
+    ]
+    topic = service.context.topics.crawled_by("shop")
+    await service.context.bus.publish(topic, [msgspec.json.encode(record) for record in records])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1280, 1920])
+async def test_every_page_can_be_used_and_runs_no_script_of_others(
+    service: Service, tmp_path: Path, width: int, scheme: str
+) -> None:
+    await _hostile(service)
+    crawl = urlencode({"appid": "shop", "crawlid": EVIL})
+    paths = ["", "crawls", "crawls/new", "domains", "domain?domain=a.test", "workers", "login", f"crawl?{crawl}",
+             *(f"crawl/pages?{crawl}&kind={kind}" for kind in ("pages", "failures", "items"))]  # fmt: skip
+
+    def visit() -> list[Any]:
+        wrong = []
+        with browser(tmp_path) as chrome:
+            chrome.size(width)
+            chrome.scheme(scheme)
+            for path in paths:
+                chrome.open(f"{str(service.http.base_url).rstrip('/')}/ui/{path}")
+                chrome.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+                found, faults = unusable(chrome), chrome.faults()
+                too_wide = chrome.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+                if (
+                    found
+                    or faults
+                    or too_wide > 0
+                    or chrome.evaluate("!!document.querySelector('main :is(img, script)')")
+                ):
+                    wrong.append((path, found, faults, too_wide))
+        return wrong
+
+    assert await asyncio.to_thread(visit) == []

@@ -50,6 +50,14 @@ def test_files_of_others_are_unchanged_and_have_a_licence() -> None:
     assert {path.name for path in (FOLDER / "static").iterdir()} == own | {file["name"] for file in named}
 
 
+def test_files_of_others_that_tests_use_are_unchanged_and_have_a_licence() -> None:
+    folder = Path(__file__).parents[2] / "vendored"
+    named = tomllib.loads((folder / "files.toml").read_text())["file"]
+    for file in named:
+        assert hashlib.sha256((folder / file["name"]).read_bytes()).hexdigest() == file["sha256"], file["name"]
+        assert (folder / f"{file['name'].partition('.')[0]}.LICENSE").is_file()
+
+
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_a_template_obeys_the_content_security_policy(path: Path) -> None:
     """No script, style or handler inside of a page: a strict policy refuses them."""

@@ -6,6 +6,7 @@ const parser = new DOMParser();
 function showTimes(root) {
   for (const element of root.querySelectorAll("time")) {
     const date = new Date(element.dataset.time || Number(element.dataset.epoch) * 1000);
+    if (Number.isNaN(date.getTime())) continue; // what a record calls a time may be any text
     element.dateTime = date.toISOString();
     element.textContent = date.toLocaleString(document.documentElement.lang, { dateStyle: "medium", timeStyle: "medium" });
   }

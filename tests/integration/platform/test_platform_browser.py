@@ -1,0 +1,122 @@
+"""The dashboard of a real server in a real Chromium: hostile projects run no script, and every page can be used by all,
+in light and dark, on a phone and on a large screen."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from tests.servers.browser import Browser, browser, unusable
+from tests.servers.scrapyd import Scrapyd, egg, scrapyd, until
+
+EVIL = "<img src=x onerror=alert(1)>"
+WORSE = "\"'><script>alert(2)</script>{{7*7}}\u202e\u0000"
+_SPIDERS = f"""
+class Evil(scrapy.Spider):
+    name = {EVIL!r}
+    async def start(self):
+        for number in range(60):
+            self.logger.error("%s %s", {EVIL!r}, "</pre>" + {WORSE!r})
+            print({EVIL!r}, "\\x1b]0;title\\x07", flush=True)
+            yield {{"title": {EVIL!r}, {WORSE!r}: {EVIL!r}, "url": "javascript:alert(3)", "many": [{EVIL!r}]}}
+        raise ValueError({EVIL!r} + "\\n" + {WORSE!r})
+
+class Endless(scrapy.Spider):
+    name = "endless"
+    async def start(self):
+        number = 0
+        while True:
+            for _ in range(500):
+                number += 1
+                self.logger.info("line %d of an endless log %s", number, {EVIL!r})
+            await asyncio.sleep(0.05)
+        yield {{}}
+"""
+
+
+def _post(server: Scrapyd, path: str, body: Any) -> Any:
+    answer = server.client.post(f"/v1/{path}", json=body)
+    assert answer.status_code in (200, 201), answer.text
+    return answer.json()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrapyd]:
+    """A server with a project whose author means harm, and with an endless job."""
+    with scrapyd(tmp_path_factory.mktemp("hostile")) as found:
+        name = "shop <b onmouseover=alert(4)>"
+        assert found.deploy(egg(_SPIDERS), project=name)["status"] == "ok"
+        job = {"project": name, "spider": EVIL, "arguments": {EVIL: EVIL}, "settings": {"X": EVIL}, "tags": [EVIL]}
+        number = _post(found, "jobs", {**job, "name": f"{EVIL} name"})["id"]
+        _post(found, "jobs", {"project": name, "spider": "endless"})
+        schedule = {"project": name, "spider": EVIL, "name": EVIL, "cron": "@daily", "arguments": {EVIL: EVIL}}
+        _post(found, "schedules", schedule)
+        _post(found, "groups", {"project": name, "spider": EVIL, "processes": 2})
+        _post(found, "tokens", {"name": EVIL})
+        found.client.put(f"/v1/projects/{quote(name, safe='')}/variables/A", json={"value": EVIL})
+        until(lambda: found.client.get(f"/v1/jobs/{number}").json()["state"] == "failed", what=found.said)
+        until(lambda: found.client.get("/v1/jobs/2/log").text.count("line") > 2000, what=found.said)
+        yield found
+
+
+def pages() -> list[str]:
+    """Addresses of every page with something on it."""
+    project = urlencode({"project": "shop <b onmouseover=alert(4)>"})
+    with_id = ("job", "job/log", "job/items", "schedule", "group")
+    return ["", "jobs", "jobs/new", f"jobs/new?{project}", "projects", f"project?{project}", "schedules",
+            f"schedules/new?{project}", "groups", "nodes", "tokens", "audit", "login", "nothing",
+            *(f"{path}?id=1" for path in with_id), f"jobs?{urlencode({'tag': EVIL, 'spider': EVIL})}",
+            f"job/log?id=1&{urlencode({'contains': EVIL})}",
+            f"job/items?id=1&{urlencode({'filter': EVIL})}"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1280, 1920])
+def test_every_page_can_be_used_and_runs_no_script_of_others(
+    server: Scrapyd, chromium: Browser, width: int, scheme: str
+) -> None:
+    chromium.size(width)
+    chromium.scheme(scheme)
+    wrong: list[Any] = []
+    for path in pages():
+        chromium.open(f"http://127.0.0.1:{server.port}/ui/{path}")
+        faults = [fault for fault in chromium.faults() if path != "nothing" or "404" not in fault]
+        too_wide = chromium.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        found = unusable(chromium)
+        if faults or found or too_wide > 0:
+            wrong.append((path, faults, found, too_wide))
+        assert not chromium.evaluate("document.querySelector('main img, main script, main [onmouseover]')"), path
+    assert wrong == []
+
+
+def test_a_log_that_grows_quickly_is_followed_in_bounded_memory(server: Scrapyd, chromium: Browser) -> None:
+    chromium.open(f"http://127.0.0.1:{server.port}/ui/job/log?id=2")
+    last = "Number([...document.getElementById('log').textContent.matchAll(/line (\\d+) of/g)].at(-1)[1])"
+    first = chromium.evaluate(last)
+    chromium.wait(f"{last} > {first + 6000}")
+    assert chromium.evaluate("document.getElementById('log').textContent.split('\\n').length") <= 5001
+    chromium.evaluate("document.getElementById('follow').click()")
+    chromium.evaluate("new Promise(done => setTimeout(done, 1000))")  # a part that was asked for before comes
+    stopped = chromium.evaluate(last)
+    chromium.evaluate("document.getElementById('follow').click()")
+    chromium.wait(f"{last} > {stopped}")
+    assert chromium.faults() == []
+
+
+def test_a_person_finds_why_a_job_failed_and_runs_it_again(server: Scrapyd, chromium: Browser) -> None:
+    chromium.size(1280)
+    chromium.open(f"http://127.0.0.1:{server.port}/ui/")
+    chromium.evaluate("document.querySelector('.notices a[href$=\"id=1\"]').click()")
+    chromium.wait("location.pathname === '/ui/job' && document.querySelector('#cause')")
+    assert "ValueError" in chromium.evaluate("document.querySelector('main').textContent")
+    chromium.evaluate("document.querySelector('form[action$=\"/job/again\"] button').click()")
+    chromium.wait("location.search === '?id=5' && document.querySelector('#facts')")
+    assert server.client.get("/v1/jobs/5").json()["spider"] == EVIL
+    assert chromium.faults() == []
