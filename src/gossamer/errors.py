@@ -7,6 +7,7 @@ FrontierUnavailable is repeated, one that raised CrawlRefused is not), and the w
 find in records and counters.
 """
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from gossamer.option_names import label
@@ -198,11 +199,15 @@ class RequestRejected(BadInput):
 
     only_detail = False
 
-    def __init__(self, reason: str, *, field: str = "") -> None:
-        super().__init__(about_field(field, reason))
-        self.field = field
+    def __init__(self, reason: str, *, field: str = "", others: Sequence["RequestRejected"] = ()) -> None:
+        """`others`: faults of further fields, which the message names, too."""
+        super().__init__(
+            "; ".join([about_field(field, reason), *(about_field(one.field, one.reason) for one in others)])
+        )
+        self.field: str = field
         """Path of the invalid field, with dots. Empty when the message as a whole is invalid."""
-        self.reason = reason
+        self.reason: str = reason
+        self.others = tuple(others)
 
 
 # --- fetching ---------------------------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 """What a person meets first: the start of a command, its end by Ctrl-C, a port that is taken."""
 
 import contextlib
+import json
 import os
 import pty
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,6 +21,7 @@ from gossamer.fakeweb.process import FakeWeb
 from gossamer.fakeweb.spec import WebSpec
 from gossamer.net.listening import listen_fault
 from gossamer.valkey.embedded import find_server
+from tests.servers.crawling import gossamer
 from tests.servers.scrapyd import scrapyd
 
 SHOW_CURSOR, HIDE_CURSOR = b"\x1b[?25h", b"\x1b[?25l"
@@ -196,3 +199,42 @@ def test_a_signal_to_the_server_for_trials_leaves_no_server(number: signal.Signa
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_for_trials_names_a_taken_port_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "gossamer.valkey", "--port", str(port)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"gossamer.valkey: cannot listen at 127.0.0.1:{port}: Address already in use. Another program uses the port. "
+        "Stop it, or choose another port with --port.\n"
+    )
+
+
+def test_a_url_where_a_request_is_expected_gets_the_request_for_it(tmp_path: Path) -> None:
+    done = gossamer("feed", "https://example.com/?a='b'", cwd=tmp_path)
+    assert done.returncode == 2
+    advice = done.stderr.partition("Feed a request for it: ")[2]
+    assert shlex.split(advice)[:2] == ["gossamer", "feed"]
+    assert json.loads(shlex.split(advice)[2])["url"] == "https://example.com/?a='b'"
+
+
+def test_a_program_is_no_output_of_a_crawl(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text("x = 1, 2\ny = 3\n")
+    for command in (["report", "t.py"], ["export", "t.py", "t.jsonl"]):
+        done = gossamer(*command, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "t.py is a program, not an output of a crawl." in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["t.py"]
+
+
+@pytest.mark.parametrize("command", [["crawl", "http://a.test/"], ["crawls", "list"], ["info"], ["feed", "{}"]])
+def test_a_frontier_where_nothing_listens_gets_advice(command: list[str], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    done = gossamer(*command, "--frontier", f"redis://127.0.0.1:{port}", cwd=tmp_path)
+    assert done.returncode == 4
+    assert f"connecting to 127.0.0.1:{port}: Connection refused. Check that a Valkey or Redis server" in done.stderr
+    assert done.stderr.endswith("or name another one with --frontier.\n")

@@ -58,7 +58,8 @@ def problem_of(error: GossamerError) -> Problem:
     The first class that fits decides, so each stands before its base classes."""
     match error:
         case RequestRejected():
-            return bad_request(error.reason, where=error.field)
+            faults = ({"field": one.field, "reason": one.reason} for one in (error, *error.others))
+            return Problem(400, "Invalid request", error.detail, errors=tuple(faults))
         case BadInput():
             return bad_request(error.detail or str(error))
         case CrawlRefused():

@@ -210,7 +210,8 @@ class _Crawling(msgspec.Struct):
             done = before.total().done
             to_do = before.total().added - done
             more = f"; {retrying}" if retried else ""
-            self.observer.say(f"Resuming {identity.crawlid}: {done:,} done, {to_do:,} to do{more}.")
+            verb = "Joining" if self.settings.frontier and await self.frontier.workers() else "Resuming"
+            self.observer.say(f"{verb} {identity.crawlid}: {done:,} done, {to_do:,} to do{more}.")
             self._warn_of_absent_spiders(before)
         elif retried:
             self.observer.say(f"The crawl {identity.crawlid} is finished; {retrying}.")

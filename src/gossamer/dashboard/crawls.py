@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
-from gossamer.dashboard.request_form import UnreadableField, command_of, form_fields, request_of
+from gossamer.dashboard.request_form import command_of, form_fields, request_of
 from gossamer.dashboard.service import ApiRefused, crawl_path
 
 _STATES = ("running", "finished", "stopped", "expired", "lost")
@@ -124,9 +124,8 @@ async def preview(page: DashboardPage) -> Response:
 async def submit(page: DashboardPage) -> Response:
     """Send the request of the form, and show its crawl."""
     try:
-        request = request_of(page.form)
-        answer = await page.service.call("POST", "/v1/crawls", body=request)
-    except (UnreadableField, ApiRefused) as error:
+        answer = await page.service.call("POST", "/v1/crawls", body=request_of(page.form))
+    except ApiRefused as error:
         return await show_form(page, fault=str(error), status_code=400)
     if not answer["added"] and answer["reason"] != "duplicate":
         return await show_form(page, fault=answer["reason"], status_code=400)
@@ -134,11 +133,8 @@ async def submit(page: DashboardPage) -> Response:
 
 
 def _equivalents(form: Any) -> dict[str, Any]:
-    """Return the command and the JSON for a filled form; empty texts while a value cannot be read."""
-    try:
-        request = request_of(form)
-    except UnreadableField as error:
-        return {"command": str(error), "json": ""}
+    """Return the command and the JSON for a filled form."""
+    request = request_of(form)
     text = msgspec.json.format(msgspec.json.encode(request), indent=2).decode()
     return {"command": command_of(request), "json": text}
 

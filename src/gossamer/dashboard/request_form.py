@@ -48,17 +48,9 @@ def _field(name: str, definition: Mapping[str, Any], *, is_required: bool) -> Fo
     return FormField(name, kind, definition.get("description", ""), choices, is_required, name in _FIRST)
 
 
-class UnreadableField(Exception):
-    """A value that is not of its field's type."""
-
-    def __init__(self, field: "FormField", value: str) -> None:
-        wanted = "a number" if field.kind == "number" else "JSON"
-        super().__init__(f"{field.name}: cannot read {value!r:.100}. Write {wanted}.")
-
-
 def request_of(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the request that a filled form stands for, without its empty fields. The API checks the values. Raises
-    UnreadableField."""
+    """Return the request that a filled form stands for, without its empty fields. The API checks the values, also texts
+    where a number or JSON is wanted, so that it names all faults together."""
     request: dict[str, Any] = {}
     for field in form_fields():
         text = given.get(field.name, "").strip()
@@ -72,7 +64,7 @@ def request_of(given: Mapping[str, str]) -> dict[str, Any]:
             try:
                 request[field.name] = msgspec.json.decode(text)
             except msgspec.DecodeError:
-                raise UnreadableField(field, text) from None
+                request[field.name] = text
         else:
             request[field.name] = text
     return request

@@ -45,6 +45,8 @@ _BUFFER_BYTES = 1 << 20
 """Bytes that are read or decompressed at once. More take memory, fewer take longer."""
 _ROWS_AT_ONCE = 500
 """Rows of a Parquet file that are read at once. Each holds a page, so more take memory."""
+_PROGRAMS = frozenset({".py", ".toml", ".cfg", ".html", ".md"})
+"""Endings of texts that a crawl never writes, and that would be read as tables."""
 _HEAD_BYTES = 64
 """Bytes from which a format is recognised. May be larger, but not smaller: each format needs its magic number."""
 
@@ -101,7 +103,10 @@ def _ending_of_file(path: Path) -> str:
     if head.startswith(GZIP_MAGIC):
         with gzip.open(path) as unpacked:
             return ".warc.gz" if unpacked.read(5) == b"WARC/" else ".jsonl.gz"
-    return ending_of_head(head)
+    ending = ending_of_head(head)
+    if ending == CSV and path.suffix in _PROGRAMS:
+        raise BadInput(f"{path} is a program, not an output of a crawl. Name a file with the records of a crawl.")
+    return ending
 
 
 def ending_of_head(head: bytes) -> str:

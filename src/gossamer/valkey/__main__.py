@@ -6,11 +6,13 @@ and leaves it behind at SIGTERM.
 
 import argparse
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import NoReturn
 
-from gossamer.errors import GossamerError
+from gossamer.errors import BadInput, GossamerError
+from gossamer.net.listening import listen_fault
 from gossamer.valkey.embedded import find_server
 
 _OPTIONS = {"bind": "127.0.0.1", "save": "", "appendonly": "no", "maxmemory-policy": "noeviction"}
@@ -26,6 +28,11 @@ def main() -> NoReturn:
     except GossamerError as error:
         print(f"gossamer.valkey: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    try:  # the server's own message would be one line of a long log
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        print(f"gossamer.valkey: {listen_fault(f'127.0.0.1:{port}', error, option='--port')}.", file=sys.stderr)
+        sys.exit(BadInput.exit_code)
     print(f"The address of this server is redis://127.0.0.1:{port}. Ctrl-C or SIGTERM stops it.", flush=True)
     _become(server, _OPTIONS | {"port": str(port)})
 

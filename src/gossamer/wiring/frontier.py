@@ -20,6 +20,7 @@ from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
 from gossamer.model.info import CrawlInfo
+from gossamer.option_names import named
 from gossamer.settings import Settings
 from gossamer.sinks.open import has_content, is_local, local_path
 from gossamer.valkey.datadir import DataDir, full_disk, unusable
@@ -58,12 +59,25 @@ async def frontier_address(
 
 async def connect(settings: Settings, address: str) -> ValkeyFrontier:
     """Connect to the frontier at this address. Raises FrontierUnavailable, FrontierIncompatible, BadInput."""
-    shards = await Shards.connect(address)
+    shards = await connect_shards(settings, address)
     try:
         return await open_frontier(settings, shards)
     except BaseException:
         await shards.close()
         raise
+
+
+async def connect_shards(settings: Settings, address: str) -> Shards:
+    """Connect to the servers of a frontier. If the address is one that a person wrote, an error has advice."""
+    try:
+        return await Shards.connect(address)
+    except FrontierUnavailable as error:
+        if not settings.frontier or type(error) is not FrontierUnavailable:
+            raise
+        raise FrontierUnavailable(
+            f"{error.detail}. Check that a Valkey or Redis server runs there, or name another one with "
+            f"{named('frontier')}."
+        ) from None
 
 
 async def open_frontier(settings: Settings, shards: Shards) -> ValkeyFrontier:

@@ -43,7 +43,7 @@ from gossamer.telemetry.metrics import Metrics
 from gossamer.telemetry.recordings import FOLDER
 from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
-from gossamer.wiring.frontier import open_frontier
+from gossamer.wiring.frontier import connect_shards, open_frontier
 from gossamer.wiring.history import history_address, open_history
 from gossamer.wiring.worker import open_worker
 from gossamer.worker.seen import SeenTable
@@ -149,7 +149,7 @@ async def open_service(
     `say` shows a sentence to a person; None: troubles are only logged. `with_history`: also open the history. Raises
     FrontierUnavailable, FrontierIncompatible, BadInput, BusUnavailable.
     """
-    shards = await Shards.connect(address)
+    shards = await connect_shards(settings, address)
     try:
         frontier = await open_frontier(settings, shards)
         topics = Topics(settings.topics.prefix)
@@ -256,7 +256,7 @@ async def open_bus_worker(
 ) -> AsyncIterator[Worker]:
     """Return a worker of this process that publishes its pages on the bus. `address`: that of the frontier. `seen`:
     what the worker shares with others of its command."""
-    shards = await Shards.connect(address)
+    shards = await connect_shards(settings, address)
     try:
         bus = make_bus(settings, shards)
         try:

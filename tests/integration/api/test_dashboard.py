@@ -106,7 +106,13 @@ async def test_the_form_has_every_field_of_the_api_and_shows_the_same_request(se
     ("fields", "told"),
     [
         ({"crawlid": "a b"}, "crawlid: must be printable, without white space"),
-        ({"max_pages": "many"}, "max_pages: cannot read 'many'"),
+        ({"max_pages": "many"}, "max_pages: must be an integer"),
+        ({"headers": "{"}, "headers: must be an object"),
+        ({"max_pages": "many", "crawlid": "a b", "maxdepth": "-1"}, "crawlid: must be printable"),
+        (
+            {"max_pages": "many", "crawlid": "a b", "maxdepth": "-1"},
+            "; maxdepth: must be at least 0; max_pages: must be",
+        ),
         ({"maxdepth": "-1"}, "maxdepth"),
         ({"url": ""}, "url"),
     ],

@@ -52,7 +52,7 @@ def test_two_programs_share_a_crawl_and_no_page_is_lost_when_one_is_killed(tmp_p
         programs["two"] = stack.enter_context(started(web, server, tmp_path / "two"))
         errors = {name: tmp_path / f"{name}.err" for name in programs}
         # The program that comes second says that it resumes the crawl: from then on both work on it.
-        until(lambda: any("Resuming" in path.read_text() for path in errors.values()), "the second program")
+        until(lambda: any("Joining" in path.read_text() for path in errors.values()), "the second program")
         ready, _, _ = select.select([program.stdout for program in programs.values()], [], [], 60)
         killed = next(name for name, program in programs.items() if program.stdout in ready)
         programs[killed].kill()

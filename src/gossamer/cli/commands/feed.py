@@ -6,6 +6,7 @@ that what it sends is not refused later.
 """
 
 import base64
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -78,6 +79,9 @@ def feed(
     Invalid requests are reported with their line number and skipped; valid ones are sent.
     """
     settings = options.load_settings(given)
+    if "://" in request and not request.lstrip().startswith("{") and not Path(request).exists():
+        example = msgspec.json.encode({"appid": "mine", "crawlid": "first", "url": request}).decode()
+        raise BadInput(f"{request} is a URL. Feed a request for it: gossamer feed {shlex.quote(example)}")
     lines = _lines(request)
     sent, faults = ask(settings, lambda cluster: _feed(cluster, lines, quiet=quiet or json))
     if json:

@@ -15,10 +15,11 @@ import base64
 import binascii
 import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -89,6 +90,8 @@ and the outputs recurse, and fail at about 1,000 levels."""
 _MAX_NAME = 100
 """Characters of a field's name in a rejection. The name quotes the sender, and every rejection is stored and sent, so a
 larger value lets a sender fill the topics; a smaller one cuts names."""
+_MAX_FAULTS = 10
+"""Fields that a rejection names. Each costs a validation of the message."""
 _MAX_REASON = 300
 """Characters of a reason in a rejection."""
 _TOO_DEEP = f"is nested more than {MAX_NESTING} levels deep"
@@ -298,17 +301,38 @@ def _explain(given: dict[str, Any], kinds: Sequence[RequestKind]) -> RequestReje
     properties = kind.schema.get("properties", {})
     if not properties.keys() & given.keys():
         return RequestRejected(f"no kind of request has any of these fields; the kinds are {names}")
+    faults = list(islice(_faults(given, kind), _MAX_FAULTS))
+    return RequestRejected(faults[0].reason, field=faults[0].field, others=faults[1:])
+
+
+def _faults(given: dict[str, Any], kind: RequestKind) -> Iterator[RequestRejected]:
+    """Yield the first fault of each invalid field of a message, at least one."""
+    properties, left = kind.schema.get("properties", {}), dict(given)
     # Unknown fields come first: one may be the misspelt name of a required field, which explains more.
     if kind.schema.get("additionalProperties") is False and "patternProperties" not in kind.schema:
-        for name in given:
-            if name not in properties:
-                return _unknown_field("", name, kind)
-    try:
-        # `validate` stops at the first fault; a hostile message may have as many as it has bytes.
-        kind.validator.validate(given)
-    except jsonschema_rs.ValidationError as error:
-        return _explain_fault(error, kind)
-    raise AssertionError("the message is valid")
+        unknown = [name for name in given if name not in properties]
+        for name in unknown:
+            del left[name]
+            yield _unknown_field("", name, kind)
+        if unknown:
+            return
+    valid = {name: value for example in kind.schema.get("examples", ()) for name, value in example.items()}
+    repaired: set[str] = set()
+    while True:
+        try:
+            # `validate` stops at the first fault; a hostile message may have as many as it has bytes.
+            kind.validator.validate(left)
+            return
+        except jsonschema_rs.ValidationError as error:
+            fault = _explain_fault(error, kind)
+        name = fault.field.partition(".")[0]
+        if name in repaired:
+            return
+        yield fault
+        repaired.add(name)
+        left.pop(name, None)
+        if name in valid:  # it may be required
+            left[name] = valid[name]
 
 
 def _similarity(given: dict[str, Any], kind: RequestKind) -> tuple[int, int]:

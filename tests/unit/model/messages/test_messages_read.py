@@ -199,6 +199,22 @@ def test_the_kind_that_is_most_like_it_is_taken_for_meant(message: dict[str, Any
 
 
 @pytest.mark.parametrize(
+    ("message", "fields"),
+    [
+        ({"appid": "abc", "url": 5, "maxdepth": -1, "max_pages": "many"}, ["crawlid", "url", "maxdepth", "max_pages"]),
+        ({"appid": "abc", "crawlid": "c", "url": "x", "uuid": "1", "depth": 2}, ["uuid", "depth"]),
+        ({"uuid": 1, "appid": "abc", "domain": "", "action": "domain-update"}, ["uuid", "domain"]),
+        ({"appid": "abc", "crawlid": "c", "url": "http://a.test/", "allowed_domains": [1, 2]}, ["allowed_domains.0"]),
+    ],
+)
+def test_all_invalid_fields_are_named_at_once(message: dict[str, Any], fields: list[str]) -> None:
+    fault = refusal(message)
+    faults = [fault, *fault.others]
+    assert sorted(one.field for one in faults) == sorted(fields)
+    assert all(one.field in fault.detail and one.reason in fault.detail for one in faults)
+
+
+@pytest.mark.parametrize(
     ("value", "words"),
     [
         (b"", "not JSON"),
