@@ -12,6 +12,11 @@ from gossamer.cli.parser import CommandGroup, HelpWanted, Parameter, ProgramComm
 
 COMMANDS = {
     "crawl": ("crawl:crawl", "Crawl a site into a file, politely and completely."),
+    "changes": (
+        "changes:changes",
+        "List what is new, changed, gone or back in a crawl that is kept up to date, the oldest first.",
+    ),
+    "fresh": ("changes:fresh", "Show how up to date the pages of a crawl are, domain by domain."),
     "export": ("export:export", "Convert an output of a crawl into another format."),
     "fetch": ("fetch:fetch", "Fetch one page and show what a crawl would learn from it."),
     "report": (

@@ -197,6 +197,10 @@ class Interruption:
         """Record that the work is over and that the rest of the command ends without being asked."""
         self._is_ending = True
 
+    def set_working(self) -> None:
+        """Record that the work goes on after `set_ending`, and that a signal is to end it."""
+        self._is_ending = False
+
     def limit_time(self) -> None:
         """Exit in GRACE_SECONDS if the process still runs then."""
         exit_within(GRACE_SECONDS, self.exit_message)

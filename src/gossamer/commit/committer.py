@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -27,6 +27,13 @@ _BATCH_WAIT_SECONDS = 0.05
 waits save calls and delay settlements. Only with several shards."""
 _SETTLEMENT_SHARE = 0.5
 """Share of the time that links wait on a busy shard for which settlements wait in addition."""
+
+
+class KnownPages(Protocol):
+    """Pages that a crawl which is kept up to date has fetched before."""
+
+    async def drop_known(self, finished: Sequence[FinishedLease]) -> None:
+        """Take the links to known pages out of these results. May be repeated. Raises SinkError."""
 
 
 class CommitLimits(msgspec.Struct, frozen=True):
@@ -97,6 +104,8 @@ class Committer:
         self.on_committed: Callable[[Sequence[FinishedLease]], None] | None = None
         """Called with the pages of each batch that was settled."""
         self.unique_items = UniqueItems(frontier, retrier)
+        self.known_pages: KnownPages | None = None
+        """Leaves out links to pages that the crawl's page index knows. None: the crawl has none."""
         self._queue: list[FinishedLease] = []
         self._queued_bytes = 0
         self._in_progress = 0
@@ -254,6 +263,8 @@ class Committer:
         """
         try:
             await self.unique_items.drop_repeated(batch)
+            if (known := self.known_pages) is not None:
+                await self._retrier.write_output(lambda: known.drop_known(batch))
             if self.own_outputs is not None:
                 return await self.own_outputs.write(batch, self._tasks.create_task), None
             if outputs := [output for finished in batch for output in finished.outputs]:

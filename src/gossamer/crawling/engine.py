@@ -53,6 +53,7 @@ from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.sinks.open import check_outputs, write_empty
+from gossamer.sinks.stores.address import is_store
 from gossamer.telemetry.tally import Tally
 from gossamer.wiring.frontier import (
     CrawlNote,
@@ -76,7 +77,16 @@ from gossamer.wiring.outputs import (
     spool_folder,
     table_options,
 )
-from gossamer.wiring.plan import Plan, asset_folder, asset_places, check_assets, check_settings, make_plan
+from gossamer.wiring.plan import (
+    Plan,
+    asset_folder,
+    asset_places,
+    check_assets,
+    check_settings,
+    index_address,
+    keeps_index,
+    make_plan,
+)
 from gossamer.wiring.processes import with_process_count
 from gossamer.wiring.worker import make_resolver
 from gossamer.worker.loading import find_spider, known_spiders, make_spider
@@ -181,11 +191,17 @@ class _Crawling(msgspec.Struct):
 
     async def run(self) -> CrawlResult:
         """Start or resume the crawl, or retry what failed in it, and run it to its end."""
-        identity, fresh = self.plan.crawl.id, self.start.fresh
+        identity = self.plan.crawl.id
         before = await self.frontier.crawl_info(identity)
         forgotten = before is not None and self._is_forgotten(before)
         if forgotten:
             before = None
+        if (visits := self.start.round) is not None:
+            is_running = before is not None and before.state is CrawlState.RUNNING
+            if not await visits.has_visits(is_known=before is not None) and not is_running:
+                return CrawlResult(identity.crawlid, before, Tally(), 0.0, (), already_finished=True)
+            self.start = msgspec.structs.replace(self.start, fresh=not is_running)
+        fresh = self.start.fresh
         state = None if before is None else before.state
         note = read_note(self.settings.data_dir, identity.crawlid)
         if before is not None and not fresh and (lack := lack_of_links(note, self.plan.terms, before)):
@@ -368,8 +384,11 @@ class _Crawling(msgspec.Struct):
             if before is not None and not start.fresh:
                 kept = "" if self._guard_changed(note) else DropReason.BLOCKED_ADDRESS
                 run, retried = await self.frontier.retry_failed(run, plan.terms, keep_reason=kept)
-            for batches in plan.batches(self.frontier.secret):
-                new_seeds += (await self.frontier.add(run, plan.terms, batches, seeds=True)).added
+            if start.round is not None:
+                new_seeds = await start.round.enter(self.frontier, run)
+            else:
+                for batches in plan.batches(self.frontier.secret):
+                    new_seeds += (await self.frontier.add(run, plan.terms, batches, seeds=True)).added
             beside = sorted({*existing.beside, *(note.beside if note else ())})
             goes_on = before is not None and not start.replaces_outputs
             write_note(self.settings.data_dir, self._note(run, beside, existing.foreign, note if goes_on else None))
@@ -498,8 +517,14 @@ class _Crawling(msgspec.Struct):
             allow_networks=self.settings.allow_networks,
             ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
             resume_command=self.start.resume_command,
+            index=self._noted_index(),
             without_links=earlier is not None and earlier.lacks_links,
         )
+
+    def _noted_index(self) -> str:
+        """Return the page index as notes name it. Empty: the crawl has none."""
+        address = index_address(self.settings, self.plan.crawl.id) if keeps_index(self.settings) else ""
+        return os.path.abspath(address) if address and not is_store(address) else address
 
 
 def failed_to_retry(plan: Plan, info: CrawlInfo, *, guard_changed: bool) -> int:

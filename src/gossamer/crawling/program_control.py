@@ -41,6 +41,9 @@ class ProgramControl:
     def set_ending(self) -> None:
         """Do nothing: `stop` is harmless at the end."""
 
+    def set_working(self) -> None:
+        """Do nothing: `stop` works at any time."""
+
     def limit_time(self) -> None:
         """Do nothing: the program decides how long it waits."""
 

@@ -136,6 +136,23 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Folder for the assets, with a manifest. Unset: the WARC outputs."""
     max_assets: int
     """Queue at most this many assets. They do not count in max_pages. Unset: no limit."""
+    recrawl: bool
+    """Keep the crawl up to date: fetch all pages once, then for ever each page when it is due, and note what is new,
+    changed, gone or back. Ctrl-C stops it, the same command resumes it; gossamer changes lists the changes."""
+    recrawl_once: bool
+    """Keep the crawl up to date with one round: fetch all pages the first time, and then only what has changed, by
+    conditional requests. For cron; gossamer changes lists the changes."""
+    budget: str
+    """Visits that keep the crawl up to date, at most: 5000/1d is 5,000 in any day, also m, h and w for minutes, hours
+    and weeks. Pages that are new come on top. Empty: one visit a day for each page, on average."""
+    recrawl_min: str
+    """Shortest time between two visits of a page with recrawl: 90s, 30m, 12h, 7d or 4w. The same as recrawl_max: a
+    fixed interval."""
+    recrawl_max: str
+    """Longest time between two visits of a page with recrawl, whatever its estimate says."""
+    index: PathLike
+    """Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for workers on
+    several machines. Empty: a file in the data directory."""
     robots_patience: float
     """Seconds for which requests wait for the robots.txt of a site that answers 5xx or not at all; then they fail.
     Unset: 300 for crawls from the command line, a day for the workers of a service."""

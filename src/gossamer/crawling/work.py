@@ -77,6 +77,9 @@ class WorkControl(Protocol):
     def set_ending(self) -> None:
         """Record that the work is over: there is nothing left to interrupt."""
 
+    def set_working(self) -> None:
+        """Record that the work goes on, with another round."""
+
     def limit_time(self) -> None:
         """Record that what is left may hang, because an output accepts nothing."""
 
@@ -276,6 +279,8 @@ async def _attend(
 ) -> Tally:
     """Run the work with progress and interruptions, and return its counters. `crawl` None: no crawl in particular."""
     control.drain = runner.stop
+    if control.was_interrupted:  # between two rounds of a crawl that is kept up to date
+        runner.stop()
     cancelled = False
     watching = asyncio.create_task(_watch(runner, frontier, observer, crawl))
     try:

@@ -135,6 +135,10 @@ class Output(msgspec.Struct, kw_only=True):
     not."""
     refused: str = ""
     """Reason why an output can never take the record; a sink sets it. Empty: all could."""
+    is_sitemap: bool = False
+    """True: the record is about a sitemap."""
+    new_links: int = 0
+    """Number of links of the page that no page had before, where the crawl has a page index."""
 
 
 class Destination(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from gossamer.settings.options import (
     OUTPUT,
     REQUESTS,
     WHAT,
+    WHERE,
     SettingOption,
     headers,
     json_object,
@@ -340,6 +341,41 @@ class CrawlSettings(SettingGroup):
         option=SettingOption(
             EXTRACT, "N", help=("Queue at most this many assets. They do not count in --max-pages. Unset: no limit.")
         ),
+    )
+    recrawl: bool = field_of(
+        False,
+        "Keep the crawl up to date: fetch all pages once, then for ever each page when it is due, and note what is "
+        "new, changed, gone or back. Ctrl-C stops it, the same command resumes it; gossamer changes lists the changes",
+        option=SettingOption(WHAT),
+    )
+    recrawl_once: bool = field_of(
+        False,
+        "Keep the crawl up to date with one round: fetch all pages the first time, and then only what has changed, by "
+        "conditional requests. For cron; gossamer changes lists the changes",
+        option=SettingOption(WHAT),
+    )
+    budget: str = field_of(
+        "",
+        "Visits that keep the crawl up to date, at most: 5000/1d is 5,000 in any day, also m, h and w for minutes, "
+        "hours and weeks. Pages that are new come on top. Empty: one visit a day for each page, on average",
+        option=SettingOption(HOW_FAST, "VISITS/TIME"),
+    )
+    recrawl_min: str = field_of(
+        "1h",
+        "Shortest time between two visits of a page with recrawl: 90s, 30m, 12h, 7d or 4w. The same as recrawl_max: a "
+        "fixed interval",
+        option=SettingOption(HOW_FAST, "TIME"),
+    )
+    recrawl_max: str = field_of(
+        "30d",
+        "Longest time between two visits of a page with recrawl, whatever its estimate says",
+        option=SettingOption(HOW_FAST, "TIME"),
+    )
+    index: str = field_of(
+        "",
+        "Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for workers "
+        "on several machines. Empty: a file in the data directory",
+        option=SettingOption(WHERE, "PATH|URL", python_type="PathLike"),
     )
     allow_private: bool = field_of(
         False,

@@ -59,7 +59,7 @@ from gossamer.worker.loading import LoadedSpider, find_spider, identity
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**64 - 1
 
-_PATHS = {"output", "ca_file", "extract", "assets_to"}
+_PATHS = {"output", "ca_file", "extract", "assets_to", "index"}
 """Settings of the groups `crawl` and `fetch` that name files, which need not be valid Unicode. Must be extended with
 each new one."""
 
@@ -211,6 +211,16 @@ def parse_expires(text: str, *, now: float) -> float:
     if moment <= now:
         raise BadInput(f"the time {text!r} has passed. Write a time in the future.", option="expires")
     return moment
+
+
+def parse_span(text: str, *, option: str) -> float:
+    """Return the seconds of a time such as `90`, `90m`, `12h` or `3d`, above 0. Raises BadInput, which names the
+    option."""
+    span = _SPAN_TEXT.fullmatch(text.strip())
+    seconds = float(span[1]) * _UNITS[span[2]] if span else 0.0
+    if not 0 < seconds <= CENTURY_SECONDS:
+        raise BadInput(f"cannot read {text!r:.80}. Write a time such as 90s, 30m, 12h or 7d.", option=option)
+    return seconds
 
 
 APPID = "cli"
@@ -441,6 +451,20 @@ def check_assets(settings: Settings) -> None:
     folder = asset_folder(settings)
     if folder:
         check_asset_folder(folder)
+
+
+def keeps_index(settings: Settings) -> bool:
+    """Return whether the crawl has a page index, because it is kept up to date."""
+    return settings.crawl.recrawl or settings.crawl.recrawl_once
+
+
+def index_address(settings: Settings, crawl: CrawlId) -> str:
+    """Return the page index of a crawl that is kept up to date: a path, or the address of a database."""
+    return settings.crawl.index or str(settings.data_dir / _INDEX_FOLDER / f"{crawl.token}.sqlite")
+
+
+_INDEX_FOLDER = "fresh"
+"""Folder of page indexes in the data directory. Must not change: the same command finds its index there."""
 
 
 def check_csv_guard(settings: Settings) -> None:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gossamer.commit.committer import CommitLimits, Committer
+from gossamer.commit.committer import CommitLimits, Committer, KnownPages
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import FrontierAccess
@@ -36,14 +36,14 @@ from gossamer.net.resolve import Resolver
 from gossamer.policy.proxies import ProxyRests
 from gossamer.policy.robots import COMMAND_PATIENCE_SECONDS, RobotsPolicy
 from gossamer.settings import Settings
-from gossamer.sinks.base import ReaderFirst, Sink
+from gossamer.sinks.base import Fanout, ReaderFirst, Sink
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import SeedErrors, Troubles
 from gossamer.telemetry.performance import PerformanceRecorder
 from gossamer.telemetry.recordings import FOLDER, this_process
 from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.wiring.outputs import OutputLosses, missing_sentence, open_outputs
-from gossamer.wiring.plan import address_service, check_settings
+from gossamer.wiring.plan import address_service, check_settings, keeps_index
 from gossamer.wiring.processes import usable_cpus
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context, ContextOptions, Contexts, SharedMemory
@@ -237,10 +237,9 @@ class _WorkerParts:
         # A service has no person in front of it, and its requests come at any time.
         self._counts = WorkerCounts(self.tally, SeedErrors(self.troubles) if run is not None else None)
         self._sink = open_outputs(settings, bus, run, OutputLosses(self._on_missing, self._on_refused))
-        self._commit_limits = CommitLimits()
-        if reader is not None:
-            self._sink = ReaderFirst(reader, self._sink)
-            self._commit_limits = _READER_LIMITS
+        self._commit_limits = CommitLimits() if reader is None else _READER_LIMITS
+        self._known_pages: KnownPages | None = None
+        self._add_outputs(reader)
         self.resolver = make_resolver(settings)
         self.budget = ByteBudget(settings.fetch.bodies_in_flight)
         self._clients = make_clients(settings, self.resolver, budget=self.budget)
@@ -260,6 +259,16 @@ class _WorkerParts:
         self._proxies = WorkerProxies(_proxy_options(settings), self.tally.fail_proxy, self.troubles)
         self._loaded_spiders = spiders
         self._available = frozenset((*known_spiders(), *spiders.names))
+
+    def _add_outputs(self, reader: Sink | None) -> None:
+        """Add the crawl's page index to the outputs, if it has one, and put the program's reader before them."""
+        if self._run is not None and keeps_index(self._settings):
+            from gossamer.wiring.recrawling import open_index_output  # imported late: most crawls have no index
+
+            sink, self._known_pages = open_index_output(self._settings, self._run.crawl.id)
+            self._sink = Fanout([self._sink, sink])
+        if reader is not None:
+            self._sink = ReaderFirst(reader, self._sink)
 
     def _shared_memory(self, seen: SeenTable | None) -> SharedMemory:
         """Return the caches of the worker's contexts."""
@@ -303,6 +312,7 @@ class _WorkerParts:
             holder.set_egress(*egresses)
         committer = Committer(frontier, holder, self._sink, self.retrier, self._commit_limits)
         committer.unique_items.on_repeated = self.tally.leave_out_items
+        committer.known_pages = self._known_pages
         return Worker(
             access,
             fetcher,

@@ -35,6 +35,7 @@ def method_after(status: int, method: str) -> str:
     return method
 
 
+_CONDITIONAL = frozenset(("if-none-match", "if-modified-since"))
 _EXPIRED = re.compile(r"-\d+|0+")
 """Values of a cookie's Max-Age that remove it (RFC 6265, section 5.2.2)."""
 
@@ -180,6 +181,10 @@ class Attempt:
                 self.extra_headers = {
                     name: value for name, value in self.extra_headers.items() if not name.lower().startswith("content-")
                 }
+        if self.extra_headers:  # validators are those of the page that has redirected
+            self.extra_headers = {
+                name: value for name, value in self.extra_headers.items() if name.lower() not in _CONDITIONAL
+            }
         self.chain = (*self.chain, (self.url, status))
         self.url = target
 

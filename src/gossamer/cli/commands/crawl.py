@@ -36,7 +36,7 @@ from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
 from gossamer.wiring.outputs import table_options
-from gossamer.wiring.plan import Plan
+from gossamer.wiring.plan import Plan, keeps_index
 
 _Fresh = Annotated[
     bool,
@@ -107,7 +107,9 @@ def crawl(
         run = run_crawl(settings, urls or [], seeds or [], crawl_id=crawl_id, start=start, quiet=quiet or json)
         summary = run_loop(run)
     print_summary(summary, as_json=json, quiet=quiet, on_stderr="-" in settings.crawl.output_paths)
-    return summary.exit_code()
+    code = summary.exit_code()
+    # A crawl without an end was interrupted even if nothing was left to fetch just then.
+    return terminal.INTERRUPTED_EXIT_CODE if not code and settings.crawl.recrawl and summary.interrupted else code
 
 
 _DEMO_RECORDS = 3
@@ -202,21 +204,37 @@ async def run_crawl(
     ):
         interruption.message_before_work = "nothing was fetched; the same command starts again"
         interruption.exit_message = f"Stopped at once; nothing is lost. Resume with: {resume_command()}"
-        summary = Summary.of(
-            await engine.run_crawl(
-                settings, plan, start=start, observer=display, control=interruption, program="gossamer crawl"
+        if keeps_index(settings):
+            summary = await _run_rounds(settings, plan, start, display, interruption)
+        else:
+            summary = Summary.of(
+                await engine.run_crawl(
+                    settings, plan, start=start, observer=display, control=interruption, program="gossamer crawl"
+                )
             )
-        )
     if crawl_id is None and host(plan.seeds[0]) != host(min(plan.seeds)):  # the name begins with the latter
         summary.begun_at = f"{plan.seeds[0]}{more}"
     if summary.finished and not summary.already_finished:
         summary.notes += _hints(settings, plan, summary)
-    if summary.already_finished:
+    if summary.already_finished and not keeps_index(settings):
         summary.notes.append("To crawl it again, repeat the command with --fresh.")
     elif summary.finished:
         summary.notes += _notes_of_failures(settings, plan, summary)
     elif summary.interrupted and not summary.lost:
         summary.notes.append(f"Resume with: {resume_command()}")
+    return summary
+
+
+async def _run_rounds(
+    settings: Settings, plan: Plan, start: StartOptions, display: Display, interruption: Interruption
+) -> Summary:
+    """Run a crawl that is kept up to date."""
+    from gossamer.crawling import recrawl  # imported late: most crawls have no index
+
+    work = recrawl.Recrawl(settings, plan, start, observer=display, control=interruption, program="gossamer crawl")
+    found = await work.run()
+    summary = Summary.of(found.crawl)
+    summary.notes.append(recrawl.changes_sentence(found.changes))
     return summary
 
 

@@ -1,0 +1,146 @@
+"""`gossamer changes` and `gossamer fresh`: what a crawl that is kept up to date has found, and how up to date it is.
+
+Both read the page index of the crawl, and may run beside it. Fixed: flags, exit codes, and the fields of `--json`.
+"""
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from gossamer.cli import options, terminal
+from gossamer.cli.parser import option
+from gossamer.errors import BadInput
+from gossamer.fresh.index import PageIndex
+from gossamer.fresh.page import Change
+from gossamer.policy.words import duration_text
+from gossamer.settings import Settings
+from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note
+from gossamer.wiring.recrawling import open_noted_index
+
+_CHANGES_AT_ONCE = 1000
+"""Changes that are read from the index at a time."""
+
+CrawlIdOption = Annotated[
+    str | None,
+    option(
+        "--crawl-id",
+        metavar="ID",
+        help="Name of the crawl. Unset: the latest one that was started here with --recrawl or --recrawl-once.",
+        panel=options.WHERE,
+        show_default=False,
+    ),
+]
+
+
+@options.takes("data_dir")
+def changes(
+    since: Annotated[
+        int, option("--since", metavar="CURSOR", help="Only changes behind this cursor, the number of a change.")
+    ] = 0,
+    crawl_id: CrawlIdOption = None,
+    *,
+    json: Annotated[bool, option("--json", help="Print one JSON object a line.", panel=options.DISPLAY)] = False,
+    **given: Any,
+) -> None:
+    """List what is new, changed, gone or back in a crawl that is kept up to date, the oldest first.
+
+    gossamer changes
+
+    gossamer changes --since 1200 --json
+
+    A reader remembers the cursor of the last change that it has read, and begins behind it the next time. A change that
+    is told twice has the same id.
+    """
+    index = _open(options.load_settings(given), crawl_id)
+    try:
+        while found := index.changes(since, _CHANGES_AT_ONCE):
+            for change in found:
+                terminal.print_result(_json_line(change) if json else _line(change))
+            since = found[-1].cursor
+    finally:
+        index.close()
+    raise SystemExit(0)
+
+
+@options.takes("data_dir")
+def fresh(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **given: Any) -> None:
+    """Show how up to date the pages of a crawl are, domain by domain.
+
+    gossamer fresh
+
+    Shows how many pages there are, are gone and are due, and how long ago they were fetched, on average and at most.
+    """
+    index = _open(options.load_settings(given), crawl_id)
+    now = time.time()
+    try:
+        figures = index.figures(now)
+        rounds, last = index.round_count(), index.last_change()
+    finally:
+        index.close()
+    rows = [
+        {
+            "domain": one.name,
+            "pages": one.pages,
+            "live": one.live,
+            "gone": one.gone,
+            "due": one.due,
+            "mean_age": round(one.mean_age, 1),
+            "longest_age": round(max(now - one.oldest, 0.0), 1) if one.live else 0.0,
+        }
+        for one in figures
+    ]
+    if json:
+        terminal.print_result(msgspec.json.encode({"rounds": rounds, "cursor": last, "domains": rows}).decode())
+        raise SystemExit(0)
+    terminal.print_result(f"{rounds:,} rounds; the last change has the cursor {last}.")
+    for one in figures:
+        longest = max(now - one.oldest, 0.0) if one.live else 0.0
+        terminal.print_result(
+            f"{one.name}: {one.live:,} pages, {one.gone:,} gone, {one.due:,} due; fetched "
+            f"{duration_text(one.mean_age)} ago on average, at most {duration_text(longest)}"
+        )
+    raise SystemExit(0)
+
+
+def _open(settings: Settings, crawl_id: str | None) -> PageIndex:
+    """Open the index of a crawl; None: of the latest one that has an index. Raises BadInput where there is none."""
+    names = [crawl_id] if crawl_id else list(reversed(known_crawls(settings.data_dir)))
+    notes: list[CrawlNote] = [note for name in names if (note := read_note(settings.data_dir, name)) and note.index]
+    if not notes:
+        which = f"the crawl {crawl_id}" if crawl_id else f"no crawl that was started with {settings.data_dir}"
+        raise BadInput(
+            f"{which} {'is not' if crawl_id else 'is'} kept up to date. Start one with gossamer crawl URL "
+            "--recrawl-once, or name another directory with --data-dir."
+        )
+    return open_noted_index(notes[0])
+
+
+def _json_line(change: Change) -> str:
+    """Return a change as a JSON object with all fields."""
+    at, since = (_time(moment) for moment in (change.at, change.since))
+    row = {
+        "cursor": change.cursor,
+        "id": change.id,
+        "url": change.url,
+        "change": change.change,
+        "at": at,
+        "since": since,
+        "what": change.what,
+        "status": change.status,
+        "old_hash": change.old_hash,
+        "new_hash": change.new_hash,
+        "target": change.target,
+    }
+    return msgspec.json.encode(row).decode()
+
+
+def _line(change: Change) -> str:
+    more = f" ({', '.join(change.what)})" if change.what else ""
+    target = f" -> {change.target}" if change.target else ""
+    return f"{change.cursor:>6} {change.change:<8} {change.url}{target}{more}"
+
+
+def _time(moment: float) -> str | None:
+    return datetime.fromtimestamp(moment, UTC).isoformat() if moment else None

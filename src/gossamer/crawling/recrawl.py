@@ -1,0 +1,259 @@
+"""Rounds of a crawl that is kept up to date: which pages a run visits, and what a round has found (ADR 25).
+
+The page index knows when each page was fetched and how often it changes. A round is one run of the crawl in the
+frontier (the store of requests that wait), with an empty seen-set. A run ends when nothing of it is left, and the
+round ends after it.
+
+Fixed: the round is in the index before its pages enter the frontier, and ends in the index after its run. Between the
+two, the same command finds the round and enters what is left of it; what has entered before counts as a duplicate.
+"""
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gossamer.crawling import engine
+from gossamer.crawling.outputs import StartOptions
+from gossamer.crawling.work import CrawlResult, Observer, WorkControl
+from gossamer.errors import BadInput
+from gossamer.fresh.index import PageIndex, Round
+from gossamer.fresh.page import IndexedPage
+from gossamer.fresh.validators import conditional_headers
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import QueryOrder, Run
+from gossamer.model.request import Batch, Payload, pack
+from gossamer.policy.revisits import DAY_SECONDS
+from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
+from gossamer.policy.words import counted
+from gossamer.settings import Settings
+from gossamer.sinks.base import Sink
+from gossamer.wiring.plan import Plan
+from gossamer.wiring.recrawling import open_index
+from gossamer.worker.priorities import PRIORITY_STEP
+
+_PAGES_AT_ONCE = 1000
+"""Pages that are read from the index and added to the frontier at a time. More take memory, fewer take calls."""
+
+
+class Visits:
+    """Pages that one round visits. Implements RoundOfVisits (crawling/outputs.py)."""
+
+    def __init__(self, index: PageIndex, current: Round, plan: Plan, *, only_missing: bool = False) -> None:
+        """`only_missing`: visit only the pages that wait for a confirmation that they are gone."""
+        self._index = index
+        self._round = current
+        self._plan = plan
+        self._only_missing = only_missing
+
+    async def has_visits(self, *, is_known: bool) -> bool:
+        return await asyncio.to_thread(self._has_visits, is_known)
+
+    def _has_visits(self, is_known: bool) -> bool:
+        if self._round.run and not is_known and not self._only_missing:
+            # The frontier lost a run that was not over, with links of pages that are in the index: all pages are read
+            # again for their links.
+            self._round = self._index.restart_round(self._round, time.time())
+        return bool(self._pages(after=_BEFORE_ALL, limit=1)) or bool(self._new_seeds())
+
+    def _pages(self, *, after: int, limit: int) -> list[IndexedPage]:
+        if self._only_missing:
+            return self._index.unconfirmed(after=after, limit=limit)
+        return self._index.visits(self._round, after=after, limit=limit)
+
+    def _new_seeds(self) -> list[str]:
+        """Return the given URLs that the index does not know."""
+        if self._only_missing:
+            return []
+        keys = {self._index.key(url): url for url in self._plan.seeds}
+        return [keys[key] for key in keys.keys() - self._index.known(keys)]
+
+    async def enter(self, frontier: ValkeyFrontier, run: Run) -> int:
+        self._round = await asyncio.to_thread(self._index.enter_run, self._round, run.number)
+        plan, added = self._plan, 0
+        seeds = set(await asyncio.to_thread(self._new_seeds))
+        for batches in msgspec.structs.replace(plan, seeds=tuple(url for url in plan.seeds if url in seeds)).batches(
+            frontier.secret
+        ):
+            added += (await frontier.add(run, plan.terms, batches, seeds=True)).added
+        after = _BEFORE_ALL
+        while pages := await asyncio.to_thread(self._pages, after=after, limit=_PAGES_AT_ONCE):
+            after = pages[-1].key
+            batches = self._batches(pages, frontier.secret)
+            added += (await frontier.add(run, plan.terms, batches, seeds=True)).added
+        return added
+
+    def _batches(self, pages: Sequence[IndexedPage], secret: int) -> list[Batch]:
+        """Return visits of these pages as requests, by domain and depth."""
+        plan, seed = self._plan, spider_seed(secret, self._plan.spider)
+        batches: dict[tuple[str, int], Batch] = {}
+        for page in pages:
+            name = registered_domain(host(page.url)), page.depth
+            if (batch := batches.get(name)) is None:
+                priority = plan.priority - PRIORITY_STEP * page.depth
+                batch = batches[name] = Batch(plan.spider, name[0], priority, page.depth, payloads=[])
+            compared = with_sorted_query(page.url) if plan.terms.query_order is QueryOrder.IGNORED else page.url
+            batch.urls.append(page.url)
+            batch.fingerprints.append(fingerprint(compared, seed=seed))
+            headers = {} if self._round.is_plain else conditional_headers(page.facts.etag, page.facts.modified)
+            batch.payloads = [*(batch.payloads or ()), pack(Payload(headers=headers or None))]
+        return list(batches.values())
+
+
+_ALL = 1 << 62
+_BUDGET = re.compile(r"(\d{1,12})/(\d{0,6})([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_MOST_VISITS = 20_000
+"""Visits of a round of a crawl without an end. Fewer let rounds end sooner, so that what becomes due waits less."""
+_PAUSE_SECONDS = 1.0
+"""Shortest time between two rounds."""
+_POLL_SECONDS = 0.2
+"""Interval at which a crawl that waits looks whether it is interrupted."""
+_BEFORE_ALL = -(1 << 63)
+"""Below the key of every page."""
+
+
+class RoundResult(msgspec.Struct):
+    """Result of the last round that a command has done, and the changes of all."""
+
+    crawl: CrawlResult
+    changes: dict[str, int]
+    """Number of changes that were noted meanwhile, by kind."""
+
+
+class Recrawl:
+    """A crawl that is kept up to date, as one command does it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        plan: Plan,
+        start: StartOptions,
+        *,
+        observer: Observer,
+        control: WorkControl,
+        program: str,
+        reader: Sink | None = None,
+    ) -> None:
+        """Arguments as those of `engine.run_crawl`. Raises BadInput for a budget that cannot be read."""
+        self._settings = settings
+        self._plan = plan
+        self._start = start
+        self._observer = observer
+        self._control = control
+        self._program = program
+        self._reader = reader
+        self._budget = parse_budget(settings.crawl.budget) if settings.crawl.budget else None
+        self._is_endless = settings.crawl.recrawl
+        self._told: set[str] = set()
+        """Domains about whose budget a person was told."""
+
+    async def run(self) -> RoundResult:
+        """Do one round, or rounds until the command is interrupted. The rest of an interrupted round comes first.
+        Raises as `engine.run_crawl`."""
+        index = await asyncio.to_thread(open_index, self._settings, self._plan.crawl.id)
+        try:
+            cursor = await asyncio.to_thread(index.last_change)
+            while True:
+                result = await self._run_round(index)
+                found = RoundResult(result, await asyncio.to_thread(index.count_changes, cursor))
+                if not self._is_endless or self._control.was_interrupted or result.lost:
+                    return found
+                await self._plan_visits(index)
+                await self._wait_until_due(index)
+                if self._control.was_interrupted:
+                    result.interrupted = True
+                    return found
+                self._control.set_working()
+        finally:
+            index.close()
+
+    async def _run_round(self, index: PageIndex) -> CrawlResult:
+        """Do one round, or the rest of an interrupted one; if nothing is left of that, the next one."""
+        opened = await asyncio.to_thread(index.open_round)
+        current = opened if opened is not None else await self._begin(index)
+        result = await self._visit(Visits(index, current, self._plan))
+        if result.already_finished:  # the run was over, or nothing is due
+            await asyncio.to_thread(index.end_round, current, time.time())
+            if opened is None:
+                return result
+            current = await self._begin(index)
+            result = await self._visit(Visits(index, current, self._plan))
+        is_over = result.finished and not result.interrupted
+        if is_over and not self._is_endless:  # else a page that is missing is due again soon
+            confirming = Visits(index, current, self._plan, only_missing=True)
+            if await confirming.has_visits(is_known=True):
+                confirmed = await self._visit(confirming)
+                is_over = confirmed.finished and not confirmed.interrupted
+        if is_over:
+            await asyncio.to_thread(index.end_round, current, time.time())
+        return result
+
+    async def _visit(self, visits: Visits) -> CrawlResult:
+        return await engine.run_crawl(
+            self._settings,
+            self._plan,
+            start=msgspec.structs.replace(self._start, round=visits, append=True),
+            observer=self._observer,
+            control=self._control,
+            program=self._program,
+            reader=self._reader,
+        )
+
+    async def _begin(self, index: PageIndex) -> Round:
+        """Begin a round with the pages that the budget allows."""
+        now = time.time()
+        most = _MOST_VISITS if self._is_endless else _ALL
+        if self._budget is not None:
+            visited = await asyncio.to_thread(index.visited_since, now - self._budget.seconds)
+            most = min(most, max(self._budget.fetches - visited, 0))
+        return await asyncio.to_thread(index.begin_round, now, only_due=self._is_endless, most=most)
+
+    async def _plan_visits(self, index: PageIndex) -> None:
+        """Decide anew how often the pages are visited, and tell about a budget that is too small."""
+        budget = None if self._budget is None else self._budget.fetches / self._budget.seconds
+        for one in await asyncio.to_thread(index.plan, budget):
+            if one.name not in self._told:
+                self._told.add(one.name)
+                days = index.schedule.limits.longest / DAY_SECONDS
+                self._observer.say(
+                    f"The budget is too small to visit each of the {one.pages:,} pages of {one.name} once in "
+                    f"{days:g} days: that takes {math.ceil(one.needed * DAY_SECONDS):,}/1d for them alone."
+                )
+
+    async def _wait_until_due(self, index: PageIndex) -> None:
+        """Wait until a page is due, at least a moment, or the command is interrupted."""
+        until = time.time() + _PAUSE_SECONDS
+        due = await asyncio.to_thread(index.next_due)
+        while time.time() < until or due is None or due > time.time():
+            if self._control.was_interrupted:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+class Budget(NamedTuple):
+    """Largest number of visits in any time of some seconds."""
+
+    fetches: int
+    seconds: float
+
+
+def parse_budget(text: str) -> Budget:
+    """Parse `5000/1d`: at most 5,000 visits in a day. Raises BadInput."""
+    read = _BUDGET.fullmatch(text.strip())
+    if read is None or int(read[1]) < 1 or not (seconds := int(read[2] or 1) * _SECONDS[read[3]]):
+        raise BadInput(f"cannot read {text!r:.80}. Write VISITS/TIME, for example 5000/1d or 200/6h.", option="budget")
+    return Budget(int(read[1]), float(seconds))
+
+
+def changes_sentence(changes: dict[str, int]) -> str:
+    """Return what a round has found, for a person."""
+    told = [f"{count:,} {kind}" for kind, count in changes.items() if count]
+    if not told:
+        return "Nothing has changed."
+    total = counted(sum(changes.values()), "change")
+    return f"{total}: {', '.join(told)}. gossamer changes lists them."

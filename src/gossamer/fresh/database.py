@@ -1,0 +1,189 @@
+"""The database of a page index: a SQLite file, or a schema of its own in a PostgreSQL database.
+
+Both understand the statements of `index.py`; what differs is here. Blocking; a connection belongs to one thread.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from gossamer.errors import BadInput, SinkError, SinkFull
+from gossamer.extras import install_advice
+from gossamer.sinks.sqlite import translate_sqlite_errors
+from gossamer.sinks.stores.address import StoreAddress, is_store
+from gossamer.storage.files import make_folder
+
+_LOCK_SECONDS: Final = 60.0
+"""Time to wait for another process that writes the index, before that is an error."""
+Rows = list[tuple[Any, ...]]
+
+
+class IndexDatabase(Protocol):
+    """A connection to the database. Raises SinkError, which is repeated, or BadInput, which is not."""
+
+    def prepare(self, tables: Sequence[str]) -> None:
+        """Make these tables and their indexes, unless they exist. `{blob}` and `{serial}` stand for types."""
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> Rows:
+        """Return the rows of a query. `?` stands for a value."""
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> None:
+        """Carry out a statement."""
+
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Carry out a statement once for each row of values."""
+
+    def transaction(self, *, locks: str = "") -> Any:
+        """Return a context of which all statements are carried out together, or none. `locks`: a table to which only
+        this transaction writes until it ends."""
+
+    def chosen(self, column: str, keys: Sequence[int]) -> tuple[str, Any]:
+        """Return a condition by which the column has one of these numbers, and the value for its `?`."""
+
+    def close(self) -> None:
+        """Close the connection. May be repeated."""
+
+
+class SqliteIndex:
+    """Index in a SQLite file, which several processes of this machine may use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with translate_sqlite_errors(path):
+            make_folder(path.parent)
+            self._connection = sqlite3.connect(
+                path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            # Readers do not wait for the writer, and a commit is one flush.
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+
+    def prepare(self, tables: Sequence[str]) -> None:
+        with self.transaction():
+            for table in tables:
+                types = {"blob": "BLOB", "serial": "INTEGER PRIMARY KEY AUTOINCREMENT"}
+                self.run(table.format(**types))
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> Rows:
+        with translate_sqlite_errors(self.path):
+            return self._connection.execute(statement, values).fetchall()
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> None:
+        with translate_sqlite_errors(self.path):
+            self._connection.execute(statement, values)
+
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        with translate_sqlite_errors(self.path):
+            self._connection.executemany(statement, rows)
+
+    @contextmanager
+    def transaction(self, *, locks: str = "") -> Iterator[None]:
+        with translate_sqlite_errors(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def chosen(self, column: str, keys: Sequence[int]) -> tuple[str, Any]:
+        return f"{column} IN (SELECT value FROM json_each(?))", json.dumps(list(keys))
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+
+class PostgreSqlIndex:
+    """Index in a PostgreSQL database, in a schema of its own."""
+
+    def __init__(self, address: StoreAddress, schema: str) -> None:
+        self._address = address
+        self._schema = schema
+        self._connection: Any = None
+
+    def _opened(self) -> Any:
+        """Return the connection, which is made anew after it broke."""
+        if self._connection is None or self._connection.closed:
+            try:
+                from gossamer.sinks.stores.postgresql import PostgreSqlStore
+            except ImportError:
+                raise BadInput(f"{self._address} needs psycopg. {install_advice('postgresql')}") from None
+            self._connection = PostgreSqlStore(self._address).connect()
+            self._connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self._schema}"')
+            self._connection.execute(f'SET search_path = "{self._schema}"')
+        return self._connection
+
+    def prepare(self, tables: Sequence[str]) -> None:
+        with self.transaction():
+            # One process makes the tables, and the others wait for it.
+            self.run("SELECT pg_advisory_xact_lock(hashtext(?))", [self._schema])
+            for table in tables:
+                types = {"blob": "BYTEA", "serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"}
+                self.run(table.format(**types))
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> Rows:
+        with self._translated():
+            found = self._opened().execute(statement.replace("?", "%s"), values).fetchall()
+            return [tuple(bytes(one) if isinstance(one, memoryview) else one for one in row) for row in found]
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> None:
+        with self._translated():
+            self._opened().execute(statement.replace("?", "%s"), values)
+
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        with self._translated(), self._opened().cursor() as cursor:
+            cursor.executemany(statement.replace("?", "%s"), rows)
+
+    @contextmanager
+    def transaction(self, *, locks: str = "") -> Iterator[None]:
+        with self._translated(), self._opened().transaction():
+            if locks:
+                self.run(f"LOCK TABLE {locks} IN EXCLUSIVE MODE")
+            yield
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            import psycopg
+        except ImportError:
+            raise BadInput(f"{self._address} needs psycopg. {install_advice('postgresql')}") from None
+        try:
+            yield
+        except psycopg.Error as error:
+            if self._connection is not None and self._connection.broken:
+                self._connection = None
+            kind = SinkFull if isinstance(error, psycopg.errors.DiskFull) else SinkError
+            raise kind(f"{self._address}: {str(error).strip().splitlines()[0]}") from error
+
+    def chosen(self, column: str, keys: Sequence[int]) -> tuple[str, Any]:
+        return f"{column} = ANY(?)", list(keys)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def open_database(address: str, name: str) -> IndexDatabase:
+    """Open the database of an index: the path of a SQLite file, or postgresql://HOST/DATABASE. `name`: of the index
+    among others of that database. Raises BadInput or SinkError."""
+    if not is_store(address):
+        if "://" in address:
+            raise BadInput(
+                f"cannot use {address}. Write the path of a SQLite file, or postgresql://USER@HOST/DATABASE.",
+                option="index",
+            )
+        return SqliteIndex(Path(address))
+    parsed = StoreAddress.parse(address)
+    if parsed.kind != "postgresql":
+        raise BadInput(
+            f"cannot keep an index in {parsed}. Write the path of a SQLite file, or postgresql://USER@HOST/DATABASE.",
+            option="index",
+        )
+    return PostgreSqlIndex(parsed, f"gossamer {name}")

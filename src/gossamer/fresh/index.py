@@ -1,0 +1,382 @@
+"""The page index of a crawl that is kept up to date (ADR 25): its pages, its changes, and its rounds.
+
+A round is one visit of pages that are due: one run of the crawl in the frontier. Blocking; for one thread.
+
+Fixed: the tables, which later releases read; and that a page, its schedule and its change are one transaction.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from gossamer.errors import BadInput
+from gossamer.fresh.database import IndexDatabase, open_database
+from gossamer.fresh.page import (
+    Change,
+    ChangeKind,
+    Fetch,
+    IndexedFacts,
+    IndexedPage,
+    PageState,
+    VisitSchedule,
+    settle,
+)
+from gossamer.policy.revisits import DAY_SECONDS, BudgetTooSmall, classes_of, price_for
+from gossamer.policy.urls import host, registered_domain
+
+_TABLES: Final = (
+    "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS domains (number {serial}, name TEXT UNIQUE NOT NULL, price DOUBLE PRECISION, "
+    "rate DOUBLE PRECISION)",
+    "CREATE TABLE IF NOT EXISTS pages (key BIGINT PRIMARY KEY, url TEXT NOT NULL, domain INTEGER NOT NULL, "
+    "state SMALLINT NOT NULL, fetched BIGINT NOT NULL, due BIGINT NOT NULL, depth INTEGER NOT NULL, "
+    "round INTEGER NOT NULL, facts {blob} NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS pages_due ON pages (due)",
+    "CREATE TABLE IF NOT EXISTS changes (number {serial}, id TEXT UNIQUE NOT NULL, at DOUBLE PRECISION NOT NULL, "
+    "change {blob} NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS rounds (number {serial}, begun DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, "
+    "run BIGINT NOT NULL, is_plain SMALLINT NOT NULL, entered BIGINT NOT NULL)",
+)
+_FORMAT: Final = "1"
+_COLUMNS: Final = "key, url, domain, state, fetched, due, depth, facts"
+_KEYS_AT_ONCE: Final = 5000
+_A_LITTLE_MORE: Final = 1 + 1e-6
+_HIGHEST_PRICE: Final = 1e30
+"""Price at which each page is fetched at the longest age."""
+_SCHEDULES_SECONDS: Final = 30.0
+"""Time for which a worker keeps the prices of domains, which a planner changes."""
+MOST_CHANGES: Final = 1_000_000
+"""Changes that are kept for readers. Older ones are deleted, and a cursor among them is refused."""
+
+_packed = msgspec.msgpack.Encoder().encode
+_facts = msgspec.msgpack.Decoder(IndexedFacts).decode
+_change = msgspec.msgpack.Decoder(Change).decode
+
+
+class Round(NamedTuple):
+    """One visit of pages."""
+
+    number: int
+    begun: float
+    """Unix time."""
+    run: int
+    """Number of the run in the frontier. 0: it was not opened yet."""
+    is_plain: bool
+    """True: no request is conditional, because links of pages may have been lost."""
+
+
+class BudgetShortfall(NamedTuple):
+    """A domain for which the budget is too small."""
+
+    name: str
+    pages: int
+    needed: float
+    """Fetches per second that would reach the longest age of each page."""
+
+
+class DomainFigures(NamedTuple):
+    """Row of a domain, for a person."""
+
+    name: str
+    pages: int
+    live: int
+    gone: int
+    due: int
+    oldest: int
+    """Unix time of the oldest fetch of a live page."""
+    mean_age: float
+    """Mean time in seconds since the fetches of live pages."""
+
+
+class PageIndex:
+    """An open page index."""
+
+    def __init__(self, database: IndexDatabase, *, key_of: Callable[[str], str] = str) -> None:
+        """`key_of`: returns the form of a URL by which two are one page."""
+        self._database = database
+        self._key_of = key_of
+        self._domains: dict[str, int] = {}
+        self._schedules: dict[int, VisitSchedule] = {}
+        self._schedules_read = -_SCHEDULES_SECONDS
+        self.schedule = VisitSchedule()
+        """Limits of all domains."""
+        self.clock: Callable[[], float] = time.time
+
+    @classmethod
+    def open(cls, address: str, name: str, *, crawl_id: str, key_of: Callable[[str], str] = str) -> "PageIndex":
+        """Open or make the index of a crawl. `name`: of the crawl in a database that holds several indexes. Raises
+        BadInput if the index is that of another crawl."""
+        database = open_database(address, name)
+        database.prepare(_TABLES)
+        index = cls(database, key_of=key_of)
+        for fact, value in (("format", _FORMAT), ("crawl", crawl_id)):
+            database.run("INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", [fact, value])
+        known: dict[str, str] = dict(database.rows("SELECT name, value FROM facts"))
+        if known["crawl"] != crawl_id:
+            raise BadInput(
+                f"{address} is the page index of another crawl, {known['crawl']}. Name another place.", option="index"
+            )
+        if known["format"] != _FORMAT:
+            raise BadInput(f"{address} was written by a newer release of Gossamer. Upgrade this one.", option="index")
+        return index
+
+    def close(self) -> None:
+        """Close the database. May be repeated."""
+        self._database.close()
+
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    def key(self, url: str) -> int:
+        """Return the key of a URL: a signed number of 64 bits."""
+        value = xxh3_64_intdigest(self._key_of(url).encode())
+        return value - (1 << 64) if value >= 1 << 63 else value
+
+    def known(self, keys: Iterable[int]) -> set[int]:
+        """Return those of the keys that are keys of pages."""
+        found: set[int] = set()
+        wanted = list(keys)
+        for first in range(0, len(wanted), _KEYS_AT_ONCE):
+            condition, value = self._database.chosen("key", wanted[first : first + _KEYS_AT_ONCE])
+            found.update(key for (key,) in self._database.rows(f"SELECT key FROM pages WHERE {condition}", [value]))
+        return found
+
+    def page(self, url: str) -> IndexedPage | None:
+        """Return one page. None: the index does not know it."""
+        return self._load([self.key(url)]).get(self.key(url))
+
+    def _load(self, keys: Sequence[int]) -> dict[int, IndexedPage]:
+        condition, value = self._database.chosen("key", keys)
+        rows = self._database.rows(f"SELECT {_COLUMNS} FROM pages WHERE {condition}", [value])
+        return {row[0]: _page(row) for row in rows}
+
+    def settle(self, fetches: Sequence[Fetch], *, tell_unchanged: bool = False) -> list[Change]:
+        """Enter fetches in one transaction. Returns the changes. A fetch that was entered before changes nothing."""
+        if not fetches:
+            return []
+        changes: list[Change] = []
+        database = self._database
+        with database.transaction(locks="changes"):
+            keys = [self.key(fetch.url) for fetch in fetches]
+            pages = self._load(keys)
+            for key, fetch in zip(keys, fetches, strict=True):
+                page = pages.get(key)
+                if page is None:
+                    domain = self._domain(registered_domain(host(fetch.url)))
+                    page = pages[key] = IndexedPage(key, fetch.url, domain, depth=fetch.depth)
+                change = settle(page, fetch, self._schedule_of(page.domain), random.random())
+                if change is not None and (tell_unchanged or change.change is not ChangeKind.UNCHANGED):
+                    changes.append(change)
+            rows = []
+            for page in pages.values():
+                facts = _packed(page.facts)
+                state, fetched, due = int(page.state), page.fetched, page.due
+                row = (page.key, page.url, page.domain, state, fetched, due, page.depth, facts)
+                rows.append((*row, state, fetched, due, facts))
+            database.run_many(
+                f"INSERT INTO pages ({_COLUMNS}, round) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0) ON CONFLICT (key) DO UPDATE "
+                "SET state = ?, fetched = ?, due = ?, facts = ?",
+                rows,
+            )
+            database.run_many(
+                "INSERT INTO changes (id, at, change) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
+                [(change.id, change.at, _packed(change)) for change in changes],
+            )
+        return changes
+
+    def count(self) -> int:
+        """Return the number of pages."""
+        [(count,)] = self._database.rows("SELECT count(*) FROM pages")
+        return int(count)
+
+    def visits(self, current: Round, *, after: int, limit: int) -> list[IndexedPage]:
+        """Return the pages of a round that it has not visited yet, with a key above `after`, in the order of keys."""
+        return self._pages("round = ? AND fetched < ?", [current.number, current.begun], after, limit)
+
+    def unconfirmed(self, *, after: int, limit: int) -> list[IndexedPage]:
+        """Return the pages that were missing once, with a key above `after`, in the order of keys."""
+        return self._pages("state = ?", [int(PageState.MISSING)], after, limit)
+
+    def _pages(self, condition: str, values: Sequence[object], after: int, limit: int) -> list[IndexedPage]:
+        rows = self._database.rows(
+            f"SELECT {_COLUMNS} FROM pages WHERE key > ? AND {condition} ORDER BY key LIMIT ?", [after, *values, limit]
+        )
+        return [_page(row) for row in rows]
+
+    def next_due(self) -> int | None:
+        """Return when the next page is due. None: there is no page."""
+        [(due,)] = self._database.rows("SELECT min(due) FROM pages")
+        return None if due is None else int(due)
+
+    # --- domains ------------------------------------------------------------------------------------------------------
+
+    def _domain(self, name: str) -> int:
+        """Return the number of a domain."""
+        number = self._domains.get(name)
+        if number is None:
+            self._database.run("INSERT INTO domains (name) VALUES (?) ON CONFLICT (name) DO NOTHING", [name])
+            [(number,)] = self._database.rows("SELECT number FROM domains WHERE name = ?", [name])
+            self._domains[name] = int(number)
+        return int(number)
+
+    def _schedule_of(self, domain: int) -> VisitSchedule:
+        """Return the schedule of a domain, which a planner may have changed a moment ago."""
+        now = time.monotonic()
+        if now - self._schedules_read > _SCHEDULES_SECONDS:
+            self._schedules_read = now
+            self._schedules = {
+                number: msgspec.structs.replace(self.schedule, price=price, expected_rate=rate)
+                for number, price, rate in self._database.rows("SELECT number, price, rate FROM domains")
+                if rate is not None
+            }
+        return self._schedules.get(domain, self.schedule)
+
+    def figures(self, now: float) -> list[DomainFigures]:
+        """Return the figures of each domain, the one with the most pages first."""
+        live = f"CASE WHEN state IN ({PageState.LIVE:d}, {PageState.MISSING:d}) THEN"
+        rows = self._database.rows(
+            f"SELECT d.name, count(*), sum({live} 1 ELSE 0 END), sum(CASE WHEN state = {PageState.GONE:d} THEN 1 "
+            f"ELSE 0 END), sum(CASE WHEN due <= ? THEN 1 ELSE 0 END), min({live} fetched END), avg({live} fetched END) "
+            "FROM pages JOIN domains d ON d.number = pages.domain GROUP BY d.name ORDER BY 2 DESC, 1",
+            [now],
+        )
+        return [
+            DomainFigures(
+                name, int(pages), int(live), int(gone), int(due), int(oldest or 0), max(now - float(mean or now), 0.0)
+            )
+            for name, pages, live, gone, due, oldest, mean in rows
+        ]
+
+    # --- rounds -------------------------------------------------------------------------------------------------------
+
+    def open_round(self) -> Round | None:
+        """Return the round that was begun and not ended. None: there is none."""
+        rows = self._database.rows("SELECT number, begun, run, is_plain FROM rounds WHERE ended IS NULL")
+        return Round(int(rows[0][0]), float(rows[0][1]), int(rows[0][2]), bool(rows[0][3])) if rows else None
+
+    def begin_round(self, now: float, *, only_due: bool, most: int) -> Round:
+        """Begin a round, unless one is open, and return it. It visits at most `most` pages, those first that were due
+        first. `only_due`: only those that are due; False: also the others, without the ones that are gone."""
+        live = "" if only_due else f"OR state <> {PageState.GONE:d}"
+        with self._database.transaction(locks="rounds"):
+            found = self.open_round()
+            if found is None:
+                self._database.run("INSERT INTO rounds (begun, run, is_plain, entered) VALUES (?, 0, 0, 0)", [now])
+                found = self.open_round()
+                assert found is not None
+                self._database.run(
+                    "UPDATE pages SET round = ? WHERE key IN "
+                    f"(SELECT key FROM pages WHERE fetched < ? AND (due <= ? {live}) ORDER BY due LIMIT ?)",
+                    [found.number, now, now, most],
+                )
+                self._database.run(
+                    "UPDATE rounds SET entered = (SELECT count(*) FROM pages WHERE round = ?) WHERE number = ?",
+                    [found.number, found.number],
+                )
+        return found
+
+    def enter_run(self, current: Round, run: int) -> Round:
+        """Note the run of a round. Returns the round."""
+        self._database.run("UPDATE rounds SET run = ? WHERE number = ?", [run, current.number])
+        return current._replace(run=run)
+
+    def restart_round(self, current: Round, now: float) -> Round:
+        """Let a round begin again, with all pages that are not gone and without conditional requests. Returns it."""
+        gone = int(PageState.GONE)
+        with self._database.transaction():
+            self._database.run(
+                "UPDATE rounds SET begun = ?, run = 0, is_plain = 1, entered = entered + (SELECT count(*) FROM pages "
+                "WHERE state <> ?) WHERE number = ?",
+                [now, gone, current.number],
+            )
+            self._database.run("UPDATE pages SET round = ? WHERE state <> ?", [current.number, gone])
+        return current._replace(begun=now, run=0, is_plain=True)
+
+    def visited_since(self, moment: float) -> int:
+        """Return the number of visits of the rounds that had not ended by this moment."""
+        [(count,)] = self._database.rows("SELECT sum(entered) FROM rounds WHERE ended IS NULL OR ended > ?", [moment])
+        return int(count or 0)
+
+    def plan(self, budget: float | None) -> list[BudgetShortfall]:
+        """Set the price of each domain anew, from the estimates of its pages. Returns the domains whose share of the
+        budget cannot reach the longest age. `budget`: fetches per second of all domains, which share it by their pages;
+        None: one a day for each page."""
+        pages: dict[int, list[tuple[float, float]]] = {}
+        after, limits = -(1 << 63), self.schedule.limits
+        while found := self._pages("state <> ?", [int(PageState.GONE)], after, _KEYS_AT_ONCE):
+            after = found[-1].key
+            for page in found:
+                pages.setdefault(page.domain, []).append((page.rate, page.weight))
+        total = sum(map(len, pages.values()))
+        shortfalls: list[BudgetShortfall] = []
+        names: dict[int, str] = dict(self._database.rows("SELECT number, name FROM domains"))
+        for domain, some in pages.items():
+            rates = [rate for rate, _ in some if rate]
+            mean = math.exp(sum(map(math.log, rates)) / len(rates)) if rates else self.schedule.expected_rate
+            classes = classes_of((rate or mean, weight) for rate, weight in some)
+            share = len(some) / min(DAY_SECONDS, limits.longest) * _A_LITTLE_MORE
+            if budget is not None:
+                share = budget * len(some) / total
+            found_price = price_for(classes, share, limits)
+            if isinstance(found_price, BudgetTooSmall):
+                shortfalls.append(BudgetShortfall(names[domain], len(some), found_price.needed))
+                found_price = _HIGHEST_PRICE
+            self._database.run("UPDATE domains SET price = ?, rate = ? WHERE number = ?", [found_price, mean, domain])
+        return shortfalls
+
+    def end_round(self, current: Round, now: float) -> None:
+        """End a round, all of whose visits are settled. Deletes changes that no reader may ask for any more."""
+        with self._database.transaction():
+            self._database.run("UPDATE rounds SET ended = ? WHERE number = ?", [now, current.number])
+            self._database.run(
+                "DELETE FROM changes WHERE number <= (SELECT coalesce(max(number), 0) FROM changes) - ?", [MOST_CHANGES]
+            )
+
+    def round_count(self) -> int:
+        """Return the number of rounds that were ended."""
+        [(count,)] = self._database.rows("SELECT count(*) FROM rounds WHERE ended IS NOT NULL")
+        return int(count)
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    def last_change(self) -> int:
+        """Return the cursor behind the latest change."""
+        [(last,)] = self._database.rows("SELECT max(number) FROM changes")
+        return int(last or 0)
+
+    def count_changes(self, since: int) -> dict[str, int]:
+        """Return the number of changes behind a cursor, by kind."""
+        counts = dict.fromkeys(map(str, ChangeKind), 0)
+        for (packed,) in self._database.rows("SELECT change FROM changes WHERE number > ?", [since]):
+            counts[_change(packed).change] += 1
+        return counts
+
+    def changes(self, since: int, limit: int = 1000) -> list[Change]:
+        """Return the changes behind a cursor, oldest first. Raises BadInput for a cursor that is too old or unknown."""
+        [(first, last)] = self._database.rows("SELECT min(number), max(number) FROM changes")
+        if since and since + 1 < (first or 0):
+            raise BadInput(
+                f"the cursor {since} is too old: the changes up to {first - 1} are deleted. Begin without a cursor, "
+                "and compare with the pages that you have.",
+                option="since",
+            )
+        if since > (last or 0):
+            raise BadInput(f"the cursor {since} is not one of this crawl: its last one is {last or 0}.", option="since")
+        rows = self._database.rows(
+            "SELECT number, change FROM changes WHERE number > ? ORDER BY number LIMIT ?", [since, limit]
+        )
+        found = []
+        for number, packed in rows:
+            change = _change(packed)
+            change.cursor = int(number)
+            found.append(change)
+        return found
+
+
+def _page(row: Sequence[object]) -> IndexedPage:
+    key, url, domain, state, fetched, due, depth, facts = row
+    return IndexedPage(key, url, domain, PageState(state), fetched, due, depth, _facts(facts))  # type: ignore[arg-type]

@@ -1,0 +1,46 @@
+"""Main text of a page, as far as a change of it counts: without scripts, menus, headers, footers, times and forms.
+
+Fixed: the result, because indexes store its hash: after another release every page would count as changed once.
+"""
+
+import re
+
+from xxhash import xxh3_64_intdigest
+
+from gossamer.extract.document import HtmlDocument, node_text
+
+_LEFT_OUT = "script,style,noscript,template,nav,header,footer,aside,form,time,svg,iframe"
+"""Elements whose content changes without the page: menus, dates, tokens, advertisements."""
+_MAIN = ("main", "article", "[role=main]", "body")
+"""Selectors of the element with the main text; the first that a page has counts."""
+_BLANKS = re.compile(r"\s+")
+
+
+def body_hash(body: bytes) -> int:
+    """Return the hash of the bytes of a page, a signed number of 64 bits; never 0."""
+    return _signed(xxh3_64_intdigest(body))
+
+
+def text_hash(body: bytes, encoding: str, *, is_html: bool) -> int:
+    """Return the hash of the main text of a page, as `body_hash`. Where there is none, it is that of the bytes."""
+    text = main_text(body, encoding) if is_html else ""
+    return _signed(xxh3_64_intdigest(text.encode("utf-8", "replace"))) if text else body_hash(body)
+
+
+def main_text(body: bytes, encoding: str) -> str:
+    """Return the main text of an HTML page, its words separated by single blanks. Empty: there is none."""
+    document = HtmlDocument(body, encoding or None)
+    if document.is_costly or (tree := document.tree) is None:
+        return ""
+    for selector in _MAIN:
+        found = tree.css(selector)
+        if len(found) == 1:  # of several articles, none is the main one
+            for node in found[0].css(_LEFT_OUT):
+                node.decompose()
+            return _BLANKS.sub(" ", node_text(found[0])).strip()
+    return ""
+
+
+def _signed(value: int) -> int:
+    value = value or 1
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,313 @@
+"""A page of the index, and what a fetch makes of it: its next state, its change, and when it is due. No I/O.
+
+Fixed: the values of PageState and the order of the fields of IndexedFacts, which indexes store; fields may be added at
+the end, with a default. The names of changes are part of what readers of changes get.
+"""
+
+import hashlib
+import math
+from enum import IntEnum, StrEnum
+from typing import Final
+
+import msgspec
+
+from gossamer.fresh.validators import packed_date
+from gossamer.policy.change_rates import History, Observation
+from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits, interval, jittered, page_weight, smoothed
+
+DEFAULT_RATE: Final = 1 / (7 * DAY_SECONDS)
+"""Changes per second that are expected of the pages of a site of which nothing is known: one a week."""
+GONE_AFTER: Final = 2
+"""Number of fetches in a row that must find a page missing until it counts as gone. The answer 410 suffices alone."""
+_RATE_STEPS: Final = 16
+"""Stored steps of a rate for each doubling. Fixed."""
+_LINK_UNITS: Final = 100
+"""Stored units of new links for each fetch. Fixed."""
+_EARLY_TRIES: Final = 3
+"""Tries of a page that is gone which come soon. Later ones come in days, each after twice the time."""
+_MOST_DOUBLINGS: Final = 10
+"""Doublings of the time after which a page that is gone is tried again."""
+
+
+class PageState(IntEnum):
+    """State of a page. The values are stored."""
+
+    LIVE = 0
+    MISSING = 1
+    """The last fetch said that there is no page; another one has to confirm it."""
+    GONE = 2
+    REDIRECTED = 3
+    """It leads to another URL, which is a page of its own."""
+    FAILED = 4
+    """It never gave a page, and no answer that says why: a server that is down, an error."""
+    REFUSED = 5
+    """It may not be fetched: robots.txt, a private address."""
+
+
+class ChangeKind(StrEnum):
+    """Kind of a change. The values are part of what readers get."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    GONE = "gone"
+    BACK = "back"
+
+
+class Found(StrEnum):
+    """Result of a fetch, as far as it concerns the index."""
+
+    CONTENT = "content"
+    NOT_MODIFIED = "not_modified"
+    MISSING = "missing"
+    GONE = "gone"
+    REDIRECTED = "redirected"
+    FAILED = "failed"
+    REFUSED = "refused"
+
+
+class Fetch(msgspec.Struct, frozen=True, kw_only=True):
+    """One fetch of a page."""
+
+    url: str
+    request_id: str
+    at: float
+    """Unix time."""
+    found: Found
+    depth: int = 0
+    status: int = 0
+    body: int = 0
+    """Hash of the bytes; 0: there is no body."""
+    text: int = 0
+    """Hash of the main text."""
+    etag: str = ""
+    modified: str = ""
+    """Value of Last-Modified, as it was received."""
+    new_links: int = 0
+    """Number of links on it that no page had before."""
+    target: str = ""
+    """URL that it redirects to."""
+
+
+class IndexedFacts(msgspec.Struct, array_like=True, omit_defaults=True):
+    """Facts of a page beside the columns by which it is found."""
+
+    visit: bytes = b""
+    """Beginning of the id of the request that was settled last."""
+    body: int = 0
+    text: int = 0
+    history: bytes = b""
+    rate_step: int = 0
+    """Logarithm of the estimated change rate; 0: there is none."""
+    changed: int = 0
+    """Unix time of the fetch that found the latest change."""
+    etag: str = ""
+    modified: int | str = 0
+    """Last-Modified: Unix time if that says it all, else as it was received. 0: none."""
+    misses: int = 0
+    """Number of fetches in a row that found no page."""
+    links: int = 0
+    """Mean number of new links of a fetch, in hundredths."""
+
+
+class IndexedPage(msgspec.Struct):
+    """One page of the index."""
+
+    key: int
+    url: str
+    domain: int
+    """Number of the page's domain in the index."""
+    state: PageState = PageState.FAILED
+    fetched: int = 0
+    """Unix time of the last fetch. 0: none."""
+    due: int = 0
+    """Unix time from which it is to be fetched again."""
+    depth: int = 0
+    facts: IndexedFacts = msgspec.field(default_factory=IndexedFacts)
+
+    @property
+    def rate(self) -> float:
+        """Estimated number of changes per second; 0: there is no estimate."""
+        return float(2 ** (self.facts.rate_step / _RATE_STEPS)) if self.facts.rate_step else 0.0
+
+    @property
+    def weight(self) -> float:
+        """Weight of the page beside others of its domain."""
+        return page_weight(links_per_fetch=self.facts.links / _LINK_UNITS)
+
+    def interval(self, schedule: "VisitSchedule") -> float:
+        """Return the seconds after a fetch at which the page is due, without jitter."""
+        rate = self.rate or schedule.expected_rate
+        if schedule.price is None:
+            return schedule.limits.clamped(DAY_SECONDS)
+        return interval(rate, weight=self.weight, price=schedule.price, limits=schedule.limits)
+
+
+class VisitSchedule(msgspec.Struct, frozen=True):
+    """Rules by which the pages of a domain are due."""
+
+    limits: IntervalLimits = IntervalLimits()
+    price: float | None = None
+    """Price of a fetch on the domain (policy/revisits.py). None: it is not known yet, and pages are due once a day."""
+    expected_rate: float = DEFAULT_RATE
+    """Change rate of a page of the domain without observations."""
+    confirm_seconds: float = 600.0
+    """Time after which a page that was missing is tried again."""
+
+
+class Change(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One line of the feed of changes."""
+
+    cursor: int = 0
+    """Number of the change; grows."""
+    url: str
+    change: ChangeKind
+    at: float
+    """Unix time of the fetch that found it."""
+    since: float = 0.0
+    """Unix time of the fetch before. 0: there was none."""
+    what: tuple[str, ...] = ()
+    """Levels at which the page differs: `bytes`, `text`, `redirect`."""
+    status: int = 0
+    old_hash: str = ""
+    new_hash: str = ""
+    target: str = ""
+    """URL that the page redirects to now."""
+    id: str = ""
+    """Identifies the change: if it is told again, it has this id again."""
+
+
+def visit_of(request_id: str) -> bytes:
+    """Return what the index stores of a request's id."""
+    return bytes.fromhex(request_id[:16]) if request_id else b""
+
+
+def settle(page: IndexedPage, fetch: Fetch, schedule: VisitSchedule, chance: float) -> Change | None:
+    """Enter a fetch in its page, and return the change that it found; None: the same request was settled before and
+    found the same. `chance`: a random number from 0 to 1, which spreads pages out."""
+    facts = page.facts
+    visit = visit_of(fetch.request_id)
+    is_repeated = bool(visit) and facts.visit == visit
+    if is_repeated and (fetch.found is not Found.CONTENT or fetch.body == facts.body):
+        return None
+    since, seconds = page.fetched, fetch.at - page.fetched if page.fetched else 0.0
+    before, old_body = page.state, facts.body
+    kind, what = _enter(page, fetch, seconds)
+    facts.visit = visit
+    page.fetched = round(fetch.at)
+    page.due = round(fetch.at + _seconds_until_due(page, schedule, chance))
+    return Change(
+        url=page.url,
+        change=kind,
+        at=fetch.at,
+        since=since,
+        what=what,
+        status=fetch.status,
+        old_hash=_shown(old_body) if old_body != facts.body and before is not PageState.FAILED else "",
+        new_hash=_shown(facts.body) if kind is not ChangeKind.GONE else "",
+        target=fetch.target,
+        id=_change_id(fetch, kind),
+    )
+
+
+def _enter(page: IndexedPage, fetch: Fetch, seconds: float) -> tuple[ChangeKind, tuple[str, ...]]:
+    """Enter what a fetch found, `seconds` after the one before. Return the kind of change, and its levels."""
+    before, facts = page.state, page.facts
+    match fetch.found:
+        case Found.CONTENT:
+            return _enter_content(page, fetch, seconds)
+        case Found.NOT_MODIFIED if facts.body:
+            page.state, facts.misses = PageState.LIVE, 0
+            _observe(facts, Observation(seconds, False), before)
+            _take_validators(facts, fetch, keep=True)
+            return (ChangeKind.BACK if before is PageState.GONE else ChangeKind.UNCHANGED), ()
+        case Found.MISSING | Found.GONE:
+            facts.misses += 1
+            is_gone = fetch.found is Found.GONE or facts.misses >= GONE_AFTER
+            was_page = before is not PageState.GONE and bool(facts.body or facts.changed)
+            page.state = PageState.GONE if is_gone else PageState.MISSING
+            return (ChangeKind.GONE if is_gone and was_page else ChangeKind.UNCHANGED), ()
+        case Found.REDIRECTED:
+            page.state, facts.misses = PageState.REDIRECTED, 0
+            moved = before is PageState.LIVE
+            if moved:
+                facts.changed = round(fetch.at)
+            return (ChangeKind.CHANGED, ("redirect",)) if moved else (ChangeKind.UNCHANGED, ())
+        case Found.REFUSED if before is PageState.FAILED:
+            page.state = PageState.REFUSED
+    return ChangeKind.UNCHANGED, ()
+
+
+def _enter_content(page: IndexedPage, fetch: Fetch, seconds: float) -> tuple[ChangeKind, tuple[str, ...]]:
+    """Enter a page that was received."""
+    before, facts = page.state, page.facts
+    is_new = not facts.body and not facts.changed
+    what: tuple[str, ...] = ()
+    if facts.body != fetch.body:
+        what = ("bytes", "text") if facts.text != fetch.text else ("bytes",)
+    if not is_new and before in (PageState.LIVE, PageState.MISSING, PageState.FAILED):
+        # Bytes that differ while the text does not, such as those of another template, must not train the estimate.
+        _observe(facts, Observation(seconds, "text" in what), before)
+        facts.links = round(smoothed(facts.links, _LINK_UNITS * min(fetch.new_links, 100)))
+    if is_new or what:
+        facts.changed = round(fetch.at)
+    facts.body, facts.text = fetch.body, fetch.text
+    page.state, facts.misses = PageState.LIVE, 0
+    _take_validators(facts, fetch)
+    if is_new:
+        return ChangeKind.NEW, ()
+    if before is PageState.GONE:
+        return ChangeKind.BACK, what
+    if before is PageState.REDIRECTED:
+        return ChangeKind.CHANGED, (*what, "redirect")
+    return (ChangeKind.CHANGED, what) if what else (ChangeKind.UNCHANGED, ())
+
+
+def _observe(facts: IndexedFacts, observation: Observation, before: PageState) -> None:
+    """Add an observation to the history, and estimate the rate anew by the one before."""
+    if before not in (PageState.LIVE, PageState.MISSING):
+        return
+    history = History.unpack(facts.history)
+    history.add(observation)
+    facts.history = history.pack()
+
+
+def estimate(page: IndexedPage, schedule: VisitSchedule) -> None:
+    """Enter the change rate that the page's history makes most likely."""
+    if page.facts.history:
+        rate = History.unpack(page.facts.history).rate(expected=schedule.expected_rate)
+        page.facts.rate_step = round(_RATE_STEPS * math.log2(rate)) or -1
+
+
+def _seconds_until_due(page: IndexedPage, schedule: VisitSchedule, chance: float) -> float:
+    """Return the time after which the page is due."""
+    estimate(page, schedule)
+    limits = schedule.limits
+    if page.state is PageState.MISSING:
+        return schedule.confirm_seconds
+    if page.state is PageState.GONE:
+        tries = max(page.facts.misses - GONE_AFTER, 0)
+        if tries < _EARLY_TRIES:  # it may have been a mistake
+            return schedule.confirm_seconds * 4.0**tries
+        return min(DAY_SECONDS * 2.0 ** min(tries - _EARLY_TRIES, _MOST_DOUBLINGS), limits.longest)
+    if page.state in (PageState.REDIRECTED, PageState.REFUSED):
+        return limits.longest
+    return min(jittered(page.interval(schedule), chance), limits.longest)
+
+
+def _take_validators(facts: IndexedFacts, fetch: Fetch, *, keep: bool = False) -> None:
+    """Enter the validators of a response. `keep`: those that it does not name stay."""
+    if fetch.etag or not keep:
+        facts.etag = fetch.etag
+    if fetch.modified or not keep:
+        facts.modified = packed_date(fetch.modified)
+
+
+def _shown(value: int) -> str:
+    return f"{value & (1 << 64) - 1:016x}" if value else ""
+
+
+def _change_id(fetch: Fetch, kind: ChangeKind) -> str:
+    """Return the id of a change: that of the request, the page, and what the fetch found."""
+    name = f"{fetch.request_id} {fetch.url} {kind} {fetch.body}"
+    return hashlib.blake2b(name.encode(), digest_size=12).hexdigest()

@@ -1,0 +1,346 @@
+"""A crawl that is kept up to date, through the real command: conditional requests, changes, kills."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gossamer.model.record import PageRecord
+from tests.servers.crawling import command, records_of
+
+FLAGS = (
+    "--rate",
+    "10000/1",
+    "--domain-concurrency",
+    "8",
+    "--ignore-robots",
+    "--allow-private",
+    "-q",
+    "-o",
+    "out.jsonl",
+)
+
+
+class Served:
+    """A folder that is served with validators, and a journal of the answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.answers: Counter[tuple[str, int]] = Counter()
+        self.delay = 0.0
+        self.without_validators: set[str] = set()
+        served = self
+
+        class Handler(SimpleHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                if served.delay:
+                    time.sleep(served.delay)
+                super().do_GET()
+
+            def send_response(self, code: int, message: str | None = None) -> None:
+                served.answers[self.path, int(code)] += 1
+                super().send_response(code, message)
+
+            def send_header(self, keyword: str, value: str) -> None:
+                if keyword != "Last-Modified" or self.path not in served.without_validators:
+                    super().send_header(keyword, value)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.folder = folder
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+        self.server.daemon_threads = True
+        self.server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that are killed
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def statuses(self) -> Counter[int]:
+        """Number of answers by status; they are forgotten."""
+        found: Counter[int] = Counter()
+        for (_, status), count in self.answers.items():
+            found[status] += count
+        self.answers.clear()
+        return found
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path / "site") as served:
+        yield served
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Served]:
+    folder.mkdir(exist_ok=True)
+    served = Served(folder)
+    thread = threading.Thread(target=served.server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield served
+    finally:
+        served.server.shutdown()
+        served.server.server_close()
+        thread.join()
+
+
+_written = 1_700_000_000
+
+
+def write(site: Served, name: str, text: str = "", links: tuple[str, ...] = ()) -> None:
+    """Write a page. Each has a time of its own: validators have only whole seconds."""
+    global _written
+    _written += 10
+    path = site.folder / name
+    anchors = "".join(f'<a href="/{link}">{link}</a>' for link in links)
+    path.write_text(f"<html><head><title>{name}</title></head><body><main><p>{text or name}</p>{anchors}</main></body>")
+    os.utime(path, (_written, _written))
+
+
+def recrawl(folder: Path, site: Served, *arguments: str, code: int = 0) -> None:
+    done = subprocess.run(
+        command("crawl", f"{site.url}/", "--recrawl-once", *FLAGS, *arguments),
+        cwd=folder, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
+
+
+def changes(folder: Path, site: Served, since: int = 0) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        command("changes", "--json", "--since", str(since)), cwd=folder, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return [change | {"url": change["url"].removeprefix(f"{site.url}/")} for change in found]
+
+
+def told(found: list[dict[str, Any]]) -> dict[str, str]:
+    """The change of each URL, of which there may be only one."""
+    assert len({change["url"] for change in found}) == len(found), found
+    return {change["url"]: change["change"] for change in found}
+
+
+def test_the_second_round_asks_only_for_what_has_changed(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html", links=("a.html", "b.html", "c.html"))
+    for name in ("a.html", "b.html", "c.html"):
+        write(site, name, links=("",))
+    recrawl(tmp_path, site)
+    assert site.statuses() == {200: 4}
+    first = changes(tmp_path, site)
+    assert told(first) == dict.fromkeys(("", "a.html", "b.html", "c.html"), "new")
+
+    write(site, "b.html", "other", links=("d.html",))
+    write(site, "d.html")
+    (site.folder / "c.html").unlink()
+    recrawl(tmp_path, site)
+    assert site.statuses() == {304: 2, 200: 2, 404: 2}  # a missing page is asked for twice before it counts as gone
+    second = changes(tmp_path, site, first[-1]["cursor"])
+    assert told(second) == {"b.html": "changed", "c.html": "gone", "d.html": "new"}
+    assert next(one["what"] for one in second if one["url"] == "b.html") == ["bytes", "text"]
+
+    write(site, "c.html", "again")
+    recrawl(tmp_path, site)
+    assert told(changes(tmp_path, site, second[-1]["cursor"])) == {"c.html": "back"}
+    records = [one for one in records_of(tmp_path / "out.jsonl") if isinstance(one, PageRecord)]
+    small = [record for record in records if record.status_code == 304]
+    assert len(small) == 2 + 4
+    assert all(record.success and not record.body for record in small)
+    assert len({record.request_id for record in records}) == len(records)
+
+
+def test_equal_bytes_without_validators_are_no_change(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html", links=("a.html",))
+    write(site, "a.html")
+    site.without_validators = {"/", "/a.html"}
+    recrawl(tmp_path, site)
+    recrawl(tmp_path, site)
+    assert site.statuses() == {200: 4}
+    assert set(told(changes(tmp_path, site)).values()) == {"new"}
+
+
+def test_another_template_is_a_change_of_bytes_only(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html", "text")
+    recrawl(tmp_path, site)
+    write(site, "index.html", "text")
+    path = site.folder / "index.html"
+    path.write_text(path.read_text().replace("<body>", "<body><header>A new menu</header>"))
+    recrawl(tmp_path, site)
+    assert [change["what"] for change in changes(tmp_path, site)] == [[], ["bytes"]]
+
+
+def test_a_cursor_that_does_not_exist_is_refused(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html")
+    recrawl(tmp_path, site)
+    done = subprocess.run(
+        command("changes", "--since", "99"), cwd=tmp_path, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 2
+    assert "the cursor 99 is not one of this crawl: its last one is 1" in done.stderr
+
+
+def test_a_folder_without_such_a_crawl_says_how_to_start_one(tmp_path: Path) -> None:
+    for name in ("changes", "fresh"):
+        done = subprocess.run(command(name), cwd=tmp_path, capture_output=True, text=True, timeout=110)
+        assert done.returncode == 2
+        assert "--recrawl-once" in done.stderr
+
+
+def test_a_lost_frontier_loses_neither_pages_nor_their_links(tmp_path: Path, site: Served) -> None:
+    """The first round is killed in the middle, and the frontier's data with it. Pages that are in the index by then
+    must be read again for their links, although their servers would answer that they are as they were."""
+    names = [f"p{number}.html" for number in range(40)]
+    write(site, "index.html", links=("p0.html",))
+    for name, following in zip(names, [*names[1:], "p0.html"], strict=True):
+        write(site, name, links=(following,))
+    site.delay = 0.05
+    killed_after(tmp_path, site, lambda: len(site.answers) >= 12)
+    shutil.rmtree(tmp_path / ".gossamer" / "valkey", ignore_errors=True)
+    site.delay = 0.0
+    for path in (tmp_path / ".gossamer").iterdir():  # all but the page index
+        if path.name not in ("fresh", "crawls"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    recrawl(tmp_path, site)
+    assert told(changes(tmp_path, site)) == dict.fromkeys(["", *names], "new")
+
+
+def killed_after(folder: Path, site: Served, is_time: Any) -> bool:
+    """Start a round, and kill it when it is time. Returns False if it has ended before."""
+    process = subprocess.Popen(
+        command("crawl", f"{site.url}/", "--recrawl-once", *FLAGS),
+        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        while process.poll() is None:
+            if is_time():
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                return True
+            time.sleep(0.005)
+        assert process.returncode == 0, process.stderr.read() if process.stderr else ""
+        return False
+    finally:
+        process.kill()
+        process.wait()
+        if process.stderr:
+            process.stderr.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_kills_at_any_moment_lose_neither_a_page_nor_a_change(seed: int, tmp_path: Path, site: Served) -> None:
+    chance = random.Random(seed)
+    names = [f"p{number}.html" for number in range(60)]
+    write(site, "index.html", links=tuple(names[:10]))
+    for number, name in enumerate(names):
+        write(site, name, links=tuple(names[(7 * number + step) % 60] for step in range(5)))
+    site.delay = 0.02
+
+    def finish_with_kills() -> None:
+        for _ in range(2):  # a page on which three workers die is given up
+            at = sum(site.answers.values()) + chance.randrange(1, 40)
+            if not killed_after(tmp_path, site, lambda at=at: sum(site.answers.values()) >= at):
+                return
+        recrawl(tmp_path, site)
+
+    finish_with_kills()
+    first = changes(tmp_path, site)
+    assert told(first) == dict.fromkeys(["", *names], "new")
+
+    expected = {}
+    for name in chance.sample(names, 20):
+        if chance.random() < 0.3:
+            (site.folder / name).unlink()
+            expected[name] = "gone"
+        else:
+            write(site, name, f"{name} has changed")
+            expected[name] = "changed"
+    finish_with_kills()
+    assert told(changes(tmp_path, site, first[-1]["cursor"])) == expected
+    recrawl(tmp_path, site)
+    assert len(changes(tmp_path, site)) == len(first) + len(expected)
+
+
+def test_a_crawl_without_end_visits_pages_again_until_it_is_interrupted_and_goes_on(
+    tmp_path: Path, site: Served
+) -> None:
+    write(site, "index.html", links=("a.html",))
+    write(site, "a.html")
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command("crawl", f"{site.url}/", "--recrawl", "--recrawl-min", "2s", "--recrawl-max", "2s", *FLAGS),
+            cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def interrupt(process: subprocess.Popen[str]) -> None:
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=100)
+        assert process.returncode == 130, output
+
+    first = start()
+    wait_for(first, lambda: site.answers["/a.html", 304] >= 2)
+    write(site, "a.html", "other")
+    wait_for(first, lambda: site.answers["/a.html", 200] == 2)
+    interrupt(first)
+    write(site, "a.html", "third")
+    second = start()
+    wait_for(second, lambda: site.answers["/a.html", 200] == 3)
+    interrupt(second)
+    assert site.answers["/", 200] == 1
+    assert [change["change"] for change in changes(tmp_path, site)] == ["new", "new", "changed", "changed"]
+
+
+def wait_for(process: subprocess.Popen[str], is_reached: Any) -> None:
+    """Wait until a running command has reached something."""
+    until = time.monotonic() + 100
+    while not is_reached():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_budget_limits_the_visits_of_a_round(tmp_path: Path, site: Served) -> None:
+    names = tuple(f"p{number}.html" for number in range(9))
+    write(site, "index.html", links=names)
+    for name in names:
+        write(site, name)
+    recrawl(tmp_path, site, "--budget", "6/1h")
+    assert site.statuses() == {200: 10}
+    recrawl(tmp_path, site, "--budget", "6/1h")
+    assert site.statuses() == {304: 6}
+    recrawl(tmp_path, site, "--budget", "8/1h")
+    assert site.statuses() == {304: 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--budget", "many"), "--budget: cannot read 'many'. Write VISITS/TIME"),
+        (("--recrawl-min", "2d", "--recrawl-max", "1d"), "--recrawl-min: 2d is longer than --recrawl-max, 1d."),
+        (("--recrawl-max", "soon"), "--recrawl-max: cannot read 'soon'"),
+        (("--index", "mysql://me@localhost/x"), "--index: cannot keep an index in mysql://me@localhost/x"),
+    ],
+)
+def test_bad_options_say_what_to_write(options: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        command("crawl", "http://127.0.0.1:1/", "--recrawl-once", *FLAGS, *options),
+        cwd=tmp_path, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert sentence in done.stderr
