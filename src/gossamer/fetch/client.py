@@ -37,11 +37,12 @@ from gossamer.fetch.decode import DecodedBody, decode, is_plain, parse_encodings
 from gossamer.fetch.dial import dial
 from gossamer.fetch.exchange import MIB, FetchRequest, FetchResponse, ResponseLimits, Timeouts, Timings
 from gossamer.fetch.faults import ResponseFault
-from gossamer.fetch.planner import Addresses, ConnectionPlan, ConnectionPlanner
+from gossamer.fetch.planner import ConnectionPlan, ConnectionPlanner
 from gossamer.fetch.pool import ConnectionPool, LostConnections
 from gossamer.fetch.request import RequestEncoder
 from gossamer.fetch.response import ResponseReader
 from gossamer.fetch.tls import TlsContexts
+from gossamer.net.resolve import Resolver
 from gossamer.telemetry import logs
 from gossamer.telemetry.stalls import StallClock
 
@@ -162,7 +163,7 @@ class HttpClient:
 
     def __init__(
         self,
-        resolver: Addresses,
+        resolver: Resolver,
         *,
         limits: ResponseLimits | None = None,
         timeouts: Timeouts | None = None,

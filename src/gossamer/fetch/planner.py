@@ -6,8 +6,6 @@ resolve differently. The guard then checks the name as it resolves here: a priva
 is unknown here is left to the proxy, whose own rules must protect its network.
 """
 
-from typing import Protocol
-
 import msgspec
 
 from gossamer.errors import BlockedAddress, DnsFailed, ProxyFailed
@@ -17,6 +15,7 @@ from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.proxies import Proxy, parse_proxy
 from gossamer.fetch.request import Origin
 from gossamer.fetch.tls import TlsContexts
+from gossamer.net.resolve import Resolver
 
 _MAX_PROXIES = 1024
 """Proxy URLs whose parsed form is cached; at this number all are forgotten."""
@@ -24,18 +23,6 @@ _MAX_PLANS = 4096
 """Plans of requests without a proxy that are kept; at this number all are forgotten."""
 _MAX_ADDRESSES = 4
 """Addresses of a host that are tried. They share one connect timeout, so of more each gets less of it."""
-
-
-class Addresses(Protocol):
-    """Part of the resolver that the client needs; see `resolve.Resolver`. It must return only addresses that the guard
-    has approved: they are connected to without another check."""
-
-    async def addresses(self, host: str, port: int, *, allow_private: bool = False) -> tuple[str, ...]:
-        """Return approved addresses in the order to try. Raises DnsFailed or BlockedAddress."""
-
-    def cached_addresses(self, host: str, *, allow_private: bool) -> tuple[str, ...] | None:
-        """Return what `addresses` would return, if that needs no wait, else None. While it is valid, it is the same
-        tuple."""
 
 
 class ConnectionPlan(msgspec.Struct):
@@ -89,7 +76,7 @@ class ConnectionPlan(msgspec.Struct):
 class ConnectionPlanner:
     """Plans each request. The resolver's guard has approved every address in a plan."""
 
-    def __init__(self, resolver: Addresses) -> None:
+    def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
         self._proxies: dict[str, Proxy] = {}
         self._direct: dict[tuple[Origin, bool], tuple[tuple[str, ...], ConnectionPlan]] = {}

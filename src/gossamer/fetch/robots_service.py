@@ -11,7 +11,7 @@ import secrets
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 import ada_url
@@ -26,7 +26,7 @@ from gossamer.errors import (
     ProxyFailed,
     TlsFailed,
 )
-from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, first_header, redirect_location
+from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header, redirect_location
 from gossamer.fetch.robots_rules import RobotsRules, RobotsVerdict
 from gossamer.policy import robots as policy
 from gossamer.policy.retry import parse_retry_after
@@ -119,27 +119,7 @@ def unpack(packed: bytes | None) -> RobotsRecord | None:
         return None
 
 
-class RobotsResponse(Protocol):
-    """Part of a FetchResponse that this module needs."""
-
-    @property
-    def status(self) -> int:
-        """Status of the response itself: redirects are followed here."""
-
-    @property
-    def headers(self) -> Sequence[tuple[str, str]]:
-        """Headers with names in any letter case."""
-
-    @property
-    def body(self) -> bytes:
-        """Body without content encoding."""
-
-    @property
-    def truncated(self) -> bool:
-        """True: the body was cut."""
-
-
-Fetch = Callable[[FetchRequest], Awaitable[RobotsResponse]]
+Fetch = Callable[[FetchRequest], Awaitable[FetchResponse]]
 """Sends one request through the address guard and returns its response. Raises FetchError."""
 Reroute = Callable[[Fetch], Fetch]
 """Makes a function that sends a request through other proxies, too, where one of them gets no useful response."""
@@ -511,7 +491,7 @@ class RobotsService:
             request = msgspec.structs.replace(request, url=target, allow_private=request.allow_private and same_host)
         return RobotsRecord(RobotsOutcome.ALLOW_ALL, self._now(), detail=f"more than {policy.MAX_REDIRECTS} redirects")
 
-    def _judge(self, fetched: RobotsResponse, earlier: RobotsRecord | None) -> RobotsRecord:
+    def _judge(self, fetched: FetchResponse, earlier: RobotsRecord | None) -> RobotsRecord:
         """Return the record of a response that is no redirect."""
         outcome = policy.classify_status(fetched.status)
         if outcome is RobotsOutcome.UNREACHABLE:

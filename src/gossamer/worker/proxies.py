@@ -13,9 +13,9 @@ from collections.abc import Callable
 import msgspec
 
 from gossamer.errors import BadInput, ConnectionLost, FetchError, NotSentInTime, ProxyFailed, TotalTimeout
-from gossamer.fetch.exchange import FetchRequest
+from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.fetch.proxies import parse_proxy, split_proxies
-from gossamer.fetch.robots_service import Fetch, Reroute, RobotsResponse
+from gossamer.fetch.robots_service import Fetch, Reroute
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.policy.proxies import ProxyPool, ProxyRests
 from gossamer.policy.robots import RobotsOutcome, classify_status
@@ -153,7 +153,7 @@ class _ReroutedFetch:
         """Proxy of the next request, after another was refused. None: the request's own."""
         self._tries_left = _ROBOTS_TRIES
 
-    async def __call__(self, request: FetchRequest) -> RobotsResponse:
+    async def __call__(self, request: FetchRequest) -> FetchResponse:
         """Implement Fetch."""
         while True:
             if self._proxy is not None:
@@ -174,7 +174,7 @@ class _ReroutedFetch:
                 if not self._has_another():
                     return fetched
 
-    async def _try(self, request: FetchRequest) -> RobotsResponse:
+    async def _try(self, request: FetchRequest) -> FetchResponse:
         """Send the request. A silent proxy leaves time for another one."""
         if not self._tries_left:
             return await self._fetch(request)
