@@ -55,7 +55,6 @@ _ONE_WORKER = replace(_SETUP, workers=1, shards=1)
 _DOMAINS = 256
 """Domains of the shard by which calls are measured. Not fewer, because calls lease 16 at once."""
 
-
 _PAUSE_SECONDS = 0.1
 _ROUNDS = 3
 """Rounds in which calls are measured: as many as fit into the time of the crawl."""

@@ -58,7 +58,6 @@ _IDLE_SECONDS = 10.0
 _FEW_DOMAINS = 10_000
 _DOMAIN_URLS = 100
 
-
 Call = Callable[[], Awaitable[object]]
 Typical = Callable[[Sequence[float]], float]
 

@@ -19,7 +19,6 @@ GOOD_FINISH_REASONS: Final = frozenset(
 """Reasons with which Scrapy closes a spider that did what it should: nothing was left, or the limit that the project
 itself set was reached. Reasons of the project's own count as failures unless they are listed."""
 
-
 MAX_REASON: Final = 1000
 """Characters of a finish_reason."""
 MAX_FAULT: Final = 4000
@@ -30,7 +29,6 @@ _MAX_COUNTER_CHARACTERS: Final = 200
 """Characters of the name of a counter, and of one that is text."""
 _JUDGED: Final = ("item_scraped_count", "log_count/ERROR", "log_count/CRITICAL", "response_received_count")
 """Counters that are kept however many there are, because others depend on them."""
-
 
 _Int32 = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
 

@@ -63,7 +63,6 @@ async def _cluster(settings: Settings) -> "AsyncIterator[ServiceContext]":
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 5.0
 
-
 _NO_SERVICE = "Waiting for it; until then, no requests are accepted."
 
 

@@ -51,7 +51,6 @@ def _spider(value: Any) -> str:
 _OPTIONS = {name: setting for name, (setting, _, written) in OPTIONS.items() if written.of != "others"}
 """Settings of the options, by their names."""
 
-
 _OWN_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "seeds": ((str, os.PathLike, Iterable), "Write the path of a list of URLs, or several."),
     "config": ((str, os.PathLike), "Write the path of a TOML file."),

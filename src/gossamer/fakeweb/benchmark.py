@@ -22,7 +22,6 @@ from gossamer.model import DATA_DIR
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
 _HTML = b"text/html; charset=utf-8"
 
-
 PIPELINES = {
     "none": "no work",
     "wait": "wait, and let others work meanwhile",

@@ -61,7 +61,6 @@ The lists leave out extensions that can be pages or lead to pages: xml, json, tx
 pages (php, asp, aspx, jsp, cgi, do, pl, py). They also leave out com and au, because many paths end in a host name.
 """
 
-
 MAX_REGEXES = 100
 """Maximum number of expressions in one filter of a scope. Equals `maxItems` in the schema `crawl`; with a lower value,
 workers refuse the filters of running crawls."""

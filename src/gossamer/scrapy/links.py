@@ -60,7 +60,6 @@ _METHODS: Final = frozenset(("_extract_links", "_process_links", "_link_allowed"
 _DEFAULT_TAGS: Final = {"a", "area"}
 _DEFAULT_ATTRIBUTES: Final = {"href"}
 
-
 _PAGES: Final = frozenset((TextResponse, HtmlResponse, XmlResponse))
 _REQUEST_OPTIONS: Final = frozenset(
     (
@@ -102,7 +101,6 @@ _scrapys_method: Final = LxmlLinkExtractor.extract_links
 _scrapys_rules: Final = CrawlSpider._requests_to_follow
 _scrapys_follow: Final = TextResponse.follow
 _scrapys_urljoin: Final = TextResponse.urljoin
-
 
 _clean_links: set[str] = set()
 """URLs of links that were joined from clean parts; a spider makes requests of them."""

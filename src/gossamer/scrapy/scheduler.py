@@ -55,7 +55,6 @@ _START_POLL_SECONDS = 0.05
 """Seconds between two looks at the start requests that are to be started before the spider closes. Longer delays its
 end, shorter costs calls."""
 
-
 _ATTRIBUTES_ADVICE = (
     "Pages change attributes of the spider: %s. Each process has its own spider, and other processes (%d) use this "
     "frontier. Where they share this crawl, a counter, a limit or a memory in an attribute covers a part of the pages. "

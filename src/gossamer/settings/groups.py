@@ -385,7 +385,6 @@ def _origins(kind: Any) -> set[Any]:
 _TYPE_WORDS = {bool: "true or false", str: "a text", Path: "a path", tuple: "a list of texts", dict: "a table"}
 """Words for each type in messages. A type that is missing is "another value"."""
 
-
 _UNLIMITED = 2**40
 """Upper limit from which a message does not name it: it has no meaning of its own, such as the largest exact
 integer."""

@@ -72,7 +72,6 @@ class RemoteFile:
 _BLOB_SUFFIX = ".zst"
 """Suffix of new blobs; `read_blob` does not need it. Blobs must stay zstd, which consumers decompress themselves."""
 
-
 _FILE_URL = "file://"
 """Beginning of the address of a local file. Must not change: addresses of local blobs begin with it."""
 

@@ -36,7 +36,6 @@ Finish = Callable[[Path], None]
 """Builds the output from a whole spool file, or raises `SinkError`. It must be safe to repeat with the same spool, also
 after a crash at any moment: a spool that is already in the output is not added again."""
 
-
 _LOCK_NAME = "writers.lock"
 """Name of the file that the writers of a spool lock. Fixed. The file must never be removed: a lock on a deleted file
 excludes no process that opens the name anew."""

@@ -86,7 +86,6 @@ _FORMULA = re.compile("\\s*[=+\\-@＝＋－＠]|[\t\r\n]")
 """Beginnings of cells that spreadsheets run as formulas, after OWASP's page on CSV injection. None may be removed: the
 names of settings promise this protection."""
 
-
 _PLAIN = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?|true|false", re.IGNORECASE)
 """Cells that are written without quotes where all text has them: numbers. May match less."""
 

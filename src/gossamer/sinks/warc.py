@@ -44,7 +44,6 @@ _RECORD_END = b"\r\n\r\n"  # behind the block of every record
 _UNSAFE = re.compile(r"[^!-~]")
 """Everything but printable ASCII, which a header line cannot hold."""
 
-
 _PAYLOADS_REMEMBERED = 100_000
 """Payloads of assets that a process remembers for one archive, at about 300 bytes each. What is forgotten is stored as
 a whole again."""

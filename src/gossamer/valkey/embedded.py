@@ -182,7 +182,6 @@ _OPTIONS: Mapping[str, str] = {
     "enable-debug-command": "no",
 }
 
-
 _TUNABLES = ["glibc.malloc.tcache_count=65535"]
 """Lets glibc keep small freed objects for reuse instead of merging them. Scripts make and drop many of them: a lease
 takes a third less processor time. Other C libraries, and versions of glibc without this tunable, ignore it. May be

@@ -19,7 +19,6 @@ from gossamer.valkey.data_epoch import DataEpoch
 
 _log = logging.getLogger(__name__)
 
-
 SLOTS = 16384
 """Number of slots of a cluster. Must not change: the Redis Cluster specification sets it."""
 

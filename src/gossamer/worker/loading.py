@@ -198,7 +198,6 @@ _MAX_OBJECTS = 1000
 """Spider objects that a worker keeps; beyond it the oldest is dropped, and its crawl gets a new object, which has lost
 what the old one remembered. More take memory."""
 
-
 _ASSETS = LinkSpider()
 """Stands for the spider of assets, which are not parsed."""
 

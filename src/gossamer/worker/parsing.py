@@ -230,7 +230,6 @@ async def _take_async(iterator: Any, results: _Results, watched: Callable[[Await
 _KEPT_TYPES = (bytes, bytearray, datetime, date, day_time, timedelta, Decimal, UUID)
 """Types that stay as they are in an item, because the outputs write them."""
 
-
 _FIELDS = ("__dataclass_fields__", "__attrs_attrs__")
 """Attributes by which objects of dataclasses and of attrs are known. Fixed by these."""
 

@@ -26,7 +26,6 @@ _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _BROKEN = (0, 400, 422)
 """Statuses of an answer that means: the artefact itself is at fault. 0: an error of Scrapyd. Fixed."""
 
-
 TargetArgument = Annotated[
     str | None,
     argument(

@@ -41,7 +41,6 @@ Version = Annotated[
     option("--version", metavar="NAME", help="Version to run. Unset: the project's latest.", show_default=False),
 ]
 
-
 SplitFile = Annotated[
     Path | None,
     option(

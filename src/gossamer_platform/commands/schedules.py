@@ -61,7 +61,6 @@ IfRunning = Annotated[
 Missed = Annotated[str, option("--missed", metavar="skip|once", help="After times without a server: no job, or one.")]
 Jitter = Annotated[float, option("--jitter", metavar="SECONDS", help="Postpone each job by up to this time.")]
 
-
 Crawl = Annotated[
     str | None,
     option(

@@ -39,7 +39,6 @@ _PART_BYTES: Final = 1024 * 1024
 _FORGET_SECONDS: Final = 3600.0
 """Age from which an input or a group without jobs is deleted. A client makes the jobs at once."""
 
-
 CRAWL_SETTING = "GOSSAMER_CRAWL_ID"
 """Setting of Scrapy with the crawl that the processes of a group share. Fixed: projects read it."""
 

@@ -25,7 +25,6 @@ _PAGE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of lines after which a page ends although it has fewer items than were asked for. Conditions that few items
 meet would otherwise keep a request waiting while all items are read."""
 
-
 _MAX_DEPTH: Final = 200
 """Depth from which on an item is not parsed: exports, and the libraries that write answers, stop at some depth.
 Pydantic's limit is 255."""

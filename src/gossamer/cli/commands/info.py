@@ -218,7 +218,6 @@ _WINDOWS = {str(window[0]): heading for window, heading in zip(statistics.WINDOW
 """Headings of the time windows that the statistics count in, by their seconds. _HEADINGS must name the windows of
 control/stats.py, in their order."""
 
-
 _PLAIN_KINDS = {statistics.INTAKE: "intake", statistics.ACTIONS: "actions"}
 """Words for kinds of statistics that have the names of Scrapy Cluster's parts, which read requests from Kafka and
 answer actions in Redis; here neither needs to be there. The names themselves are accepted, too."""

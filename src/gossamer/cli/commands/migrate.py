@@ -27,7 +27,6 @@ from gossamer.wiring.frontier import connect
 _HELP = "Import the queue of another crawler: scrapy-redis."
 app = CommandGroup(help=_HELP)
 
-
 _QUEUE_KEY = "%(spider)s:requests"
 """scrapy-redis's default for the key of the queue: fixed."""
 

@@ -55,7 +55,6 @@ _DYNAMIC: Final = [
 _STALE_AT_ONCE: Final = 1000
 """Documents of earlier attempts that are deleted at once. Up to the server's 10,000."""
 
-
 _REFRESH_SECONDS = 5
 """Longest wait at the end of the work until the documents can be found."""
 

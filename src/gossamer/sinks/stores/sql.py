@@ -25,7 +25,6 @@ After the last one, the caller repeats the batch."""
 _REFUSALS: Final = 10
 """Columns of a table that the database may refuse before no more are tried."""
 
-
 MADE_HERE: Final = "gossamer"
 """Comment of the columns that a store has made. Fixed: existing tables have it. Rows of earlier crawls are emptied in
 these columns, and not in the columns that a person has made."""
