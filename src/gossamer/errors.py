@@ -338,6 +338,39 @@ class DecodeBomb(FetchError):
     kind = "decode_bomb"
 
 
+# --- browsers: pages that a script builds -----------------------------------------------------------------------------
+
+
+class BrowserMissing(GossamerError):
+    """Pages cannot be rendered here."""
+
+    only_detail = True
+
+
+class BrowserError(FetchError):
+    """The browser could not render the page."""
+
+    kind = "browser"
+
+
+class BrowserCrashed(BrowserError):
+    """The browser, or the page in it, has crashed."""
+
+    kind = "browser_crashed"
+
+
+class BrowserHung(BrowserError):
+    """The browser, or the page in it, does not answer."""
+
+    kind = "browser_hung"
+
+
+class DevToolsRefused(BrowserError):
+    """The browser refused a command."""
+
+    kind = "browser_refused"
+
+
 # --- sinks: the outputs that pages are written to ---------------------------------------------------------------------
 
 

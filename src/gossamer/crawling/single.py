@@ -8,13 +8,15 @@ import base64
 import mimetypes
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gossamer.crawling.seeds import check_host, find_private_hosts
 from gossamer.errors import BadInput, FetchError, FetchRefused
 from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
-from gossamer.fetch.client import HttpClients
+from gossamer.fetch.backend import FetchBackend
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, redirect_location
 from gossamer.fetch.proxies import first_proxy, resolve_names
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
@@ -24,7 +26,7 @@ from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
 from gossamer.policy.words import cause_advice, fetch_error, follow_advice
 from gossamer.settings import Settings
-from gossamer.wiring.plan import Plan, check_settings, make_plan
+from gossamer.wiring.plan import Plan, check_settings, make_plan, renders
 from gossamer.wiring.worker import make_clients, make_resolver
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, ContextOptions, SharedMemory
@@ -33,6 +35,9 @@ from gossamer.worker.records import PageText, file_record, page_record
 from gossamer.worker.robots import MemoryRobotsStore
 from gossamer.worker.seen import SeenCache
 from gossamer.worker.spider import LinkSpider
+
+if TYPE_CHECKING:
+    from gossamer.render.backend import BrowserBackend
 
 _SHOWN_CHARACTERS = 200
 """Characters of an invalid redirect that an error shows. More only make the message longer."""
@@ -103,6 +108,7 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
     resolver = make_resolver(settings)
     clients = make_clients(settings, resolver)
     robots = RobotsService(clients.fetch, MemoryRobotsStore())
+    browser: BrowserBackend | None = None
     try:
         url = check_host(url)
         private = await find_private_hosts(
@@ -113,15 +119,21 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
         )
         plan = make_plan(settings, [url], crawl_id=None, now=time.time(), private_hosts=private)
         attempt = _attempt(settings, plan, url)
+        if renders(settings):
+            from gossamer.wiring.browser import browser_backend  # imported late: most pages are not rendered
+
+            browser = browser_backend(settings, clients)
         found = FetchedPage(url, attempt.context.scope)
         try:
-            fetched = await _follow(found, attempt, settings, clients, robots)
+            fetched = await _follow(found, attempt, settings, browser or clients, robots)
         except (FetchError, FetchRefused) as error:
             found.error = error
         else:
             found.page = _page(attempt, fetched)
         return found
     finally:
+        if browser is not None:
+            await browser.close()
         await robots.close()
         await clients.close()
         resolver.close()
@@ -177,6 +189,7 @@ def _attempt(settings: Settings, plan: Plan, url: str) -> Attempt:
         payload=None,
         terms=plan.terms,
         request_id="",
+        render=plan.terms.render,
         identity=b"",
         charged=time.monotonic(),
     )
@@ -186,7 +199,7 @@ def _attempt(settings: Settings, plan: Plan, url: str) -> Attempt:
 
 
 async def _follow(
-    found: FetchedPage, attempt: Attempt, settings: Settings, clients: HttpClients, robots: RobotsService
+    found: FetchedPage, attempt: Attempt, settings: Settings, backend: FetchBackend, robots: RobotsService
 ) -> FetchResponse:
     """Send the request and follow its redirects, and record each in `found`. Returns the response that is no redirect.
 
@@ -200,8 +213,10 @@ async def _follow(
         hop.robots = await _verdict(request, settings, robots)
         if not hop.robots.allowed:
             raise FetchRefused(f"robots.txt: {hop.robots.rule}", "robots")
-        hop.response = fetched = await clients.fetch(request)
-        location = redirect_location(fetched.status, fetched.headers)
+        if reason := attempt.context.render_reason(attempt.url, is_asked=attempt.lease.render):
+            request.page = attempt.page_load(partial(_allows, settings, robots), reason)
+        hop.response = fetched = await backend.fetch(request)
+        location = fetched.moved_to or redirect_location(fetched.status, fetched.headers)
         if location is None:
             return fetched
         target = redirect_target(attempt.url, location)
@@ -225,6 +240,11 @@ async def _verdict(request: FetchRequest, settings: Settings, robots: RobotsServ
     if isinstance(answer, RobotsUnavailable):
         return RobotsDecision(False, f"robots.txt could not be fetched ({answer.reason}); a crawl would wait")
     return RobotsDecision(answer.allowed, answer.rule, answer.crawl_delay)
+
+
+async def _allows(settings: Settings, robots: RobotsService, request: FetchRequest) -> bool:
+    """Return whether a page may load this in a browser."""
+    return (await _verdict(request, settings, robots)).allowed
 
 
 def _page(attempt: Attempt, fetched: FetchResponse) -> Page:

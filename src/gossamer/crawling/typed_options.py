@@ -95,6 +95,11 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Also crawl the URLs of the sitemaps, RSS and Atom feeds that robots.txt names as sitemaps."""
     follow_nofollow: bool
     """Also follow links that are marked nofollow."""
+    render: Literal["never", "always"]
+    """Let a browser build the pages, for sites that scripts make. never: no page; always: every page. It needs Chromium
+    or Chrome."""
+    render_match: Texts
+    """Let a browser build the pages whose URLs match one of these regular expressions, searched as those of allow."""
     rate: str | float
     """Requests to each domain: a number per second, or `"10/60"` for ten in 60 seconds."""
     domain_concurrency: int

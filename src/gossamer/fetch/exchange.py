@@ -8,10 +8,15 @@ is stored, so fields may be added; the client sets every field of a response.
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gossamer.fetch.faults import ResponseFault
+from gossamer.model.record import Rendering
+
+if TYPE_CHECKING:
+    from gossamer.fetch.backend import PageLoad
 
 REDIRECT_STATUSES = frozenset((301, 302, 303, 307, 308))
 """Statuses whose Location is followed (RFC 9110, section 15.4): fixed. 300 offers a choice, and 304 has no target."""
@@ -77,6 +82,8 @@ class FetchRequest(msgspec.Struct):
     """
     connect_allowance: float = 0.0
     """Seconds after `send_by` in which the request may be sent, too, as far as it needs them to open a connection."""
+    page: "PageLoad | None" = None
+    """Rules for what the page loads, for a browser that renders it. The HTTP client ignores it."""
 
 
 class Timings(msgspec.Struct):
@@ -135,6 +142,10 @@ class FetchResponse(msgspec.Struct):
     """Faults of the response that did not lose it."""
     encodings: tuple[str, ...] = ()
     """Content encodings of `wire_body`, where the request asked for `decoded_bytes`."""
+    moved_to: str | None = None
+    """URL that a script or a `<meta>` of the rendered page leads to. None: nowhere, or the page was not rendered."""
+    rendering: Rendering | None = None
+    """Course of the rendering. None: the page was not rendered."""
 
 
 KIB = 1024

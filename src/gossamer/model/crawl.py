@@ -222,6 +222,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     render: bool = False
     """True: links that are found are rendered in a browser, unless the spider decides otherwise. The submitted URL
     itself is what its batch says."""
+    render_match: tuple[str, ...] = ()
+    """Expressions one of which is found in the URL of a page that a browser builds. They are searched as those of
+    `allow_regex` are with `regex_from_host`."""
 
 
 class CrawlState(StrEnum):

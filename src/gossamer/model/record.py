@@ -30,6 +30,26 @@ class RecordLink(msgspec.Struct, frozen=True):
     text: str
 
 
+class Rendering(msgspec.Struct, frozen=True, kw_only=True):
+    """Course of the rendering of one page in a browser."""
+
+    because: str
+    """Reason why the page was rendered: `asked` by its request, or `match` for a URL pattern."""
+    ended: Literal["quiet", "time", "moved"]
+    """Reason why the waiting ended. quiet: the document changed no more; time: the limit of seconds was reached, and
+    the document was taken as it was; moved: the page led to another URL."""
+    seconds: float
+    """From the beginning of the rendering to its end."""
+    requests: int
+    """Requests of the page that were sent, besides its own."""
+    refused: int
+    """Requests of the page that were not sent: by robots.txt, kind, host or limit."""
+    cached: int
+    """Requests that the cache answered."""
+    bytes: int
+    """Bytes received for these requests."""
+
+
 class PageRecord(msgspec.Struct, kw_only=True):
     """A page, or the reason why there is none: then `success` is false, and the fields of the response may be empty."""
 

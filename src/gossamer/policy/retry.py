@@ -36,6 +36,10 @@ WORTH_A_RETRY: dict[Failure, bool] = {
     "not_sent_in_time": False,  # nothing failed: the request goes back to its queue
     "decode": False,
     "decode_bomb": False,
+    "browser": False,
+    "browser_refused": False,
+    "browser_crashed": True,  # once: see MOST_RETRIES
+    "browser_hung": True,
     # Statuses. Any other status is a normal response.
     408: True,  # Request Timeout (RFC 9110)
     425: True,  # Too Early (RFC 8470)
@@ -52,6 +56,10 @@ WORTH_A_RETRY: dict[Failure, bool] = {
 }
 """True: the same request may succeed later. False: it would fail again in the same way. Every kind of FetchError must
 have a row."""
+
+
+MOST_RETRIES: dict[Failure, int] = {"browser_crashed": 1, "browser_hung": 1}
+"""Failures that are retried less often than the crawl permits: a page on which a browser ended twice would end each."""
 
 
 class GiveUp(StrEnum):
@@ -131,7 +139,7 @@ def decide(
     """
     if not is_worth_a_retry(failure):
         return GiveUp.NOT_WORTH_IT
-    if attempt > retries:
+    if attempt > min(retries, MOST_RETRIES.get(failure, retries)):
         return GiveUp.EXHAUSTED
     delay = retry_delay(attempt, random=random, base_seconds=base_seconds, cap_seconds=_LONGEST_DELAY_SECONDS)
     return Retry(max(delay, min(retry_after_seconds or 0.0, RETRY_AFTER_CAP_SECONDS)))

@@ -55,6 +55,10 @@ _EXPLANATIONS = {
     "bad_response": Explanation("The response is not HTTP"),
     "headers_too_large": Explanation("The headers of the response exceed the limit"),
     "decode": Explanation("The compression of the response is broken"),
+    "browser": Explanation("The browser could not render the page"),
+    "browser_refused": Explanation("The browser refused a command"),
+    "browser_crashed": Explanation("The browser, or the page in it, has crashed"),
+    "browser_hung": Explanation("The browser, or the page in it, does not answer"),
     "decode_bomb": Explanation("The response expands beyond the limits of size or ratio"),
     # Reasons of the worker.
     "bad_redirect": Explanation("It redirects to something that is no web page"),

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from gossamer.errors import BadInput
 from gossamer.model import DATA_DIR
+from gossamer.settings.browser import BrowserSettings
 from gossamer.settings.crawl import CrawlSettings
 from gossamer.settings.fetch import FetchSettings
 from gossamer.settings.groups import (
@@ -145,6 +146,7 @@ class Settings(SettingGroup):
     fetch: FetchSettings = FetchSettings()
     records: RecordsSettings = RecordsSettings()
     text: TextSettings = TextSettings()
+    browser: BrowserSettings = BrowserSettings()
     worker: WorkerSettings = WorkerSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     topics: TopicSettings = TopicSettings()

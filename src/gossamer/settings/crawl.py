@@ -180,6 +180,23 @@ class CrawlSettings(SettingGroup):
         option=SettingOption(WHAT, field="sitemaps"),
     )
     follow_nofollow: bool = field_of(False, "Also follow links that are marked nofollow", option=SettingOption(WHAT))
+    render: Literal["never", "always"] = field_of(
+        "never",
+        "Let a browser build the pages, for sites that scripts make. never: no page; always: every page. It needs "
+        "Chromium or Chrome",
+        option=SettingOption(WHAT, "never|always"),
+    )
+    render_match: tuple[str, ...] = field_of(
+        (),
+        "Let a browser build the pages whose URLs match one of these regular expressions, searched as those of allow",
+        splits=False,
+        option=SettingOption(
+            WHAT,
+            "REGEX",
+            help="Let a browser build the pages whose URLs match one of these regular expressions, searched as those "
+            "of --allow.",
+        ),
+    )
     rate: str = field_of(
         "",
         "How often to send a request to each domain, evenly spaced: 10/60 is ten requests in 60 seconds. Unset: the "

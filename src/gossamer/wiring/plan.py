@@ -266,7 +266,7 @@ class Plan(msgspec.Struct, frozen=True):
             domain = registered_domain(host(url))
             batch = group.get(domain)
             if batch is None:
-                batch = group[domain] = Batch(self.spider, domain, self.priority, depth=0)
+                batch = group[domain] = Batch(self.spider, domain, self.priority, depth=0, render=self.terms.render)
             batch.urls.append(url)
             compared_url = with_sorted_query(url) if self.terms.query_order is QueryOrder.IGNORED else url
             batch.fingerprints.append(fingerprint(compared_url, seed=fingerprint_seed))
@@ -295,9 +295,11 @@ def make_plan(
     extraction = load_extraction(crawl)
     _check_unique(crawl, extraction)
     terms = _terms(settings, seeds, now=now, private_hosts=private_hosts, extraction=extraction)
-    for kind, texts in ((label("allow"), crawl.allow), (label("deny"), crawl.deny)):
+    patterns = (("allow", crawl.allow), ("deny", crawl.deny), ("render_match", crawl.render_match))
+    for kind, texts in ((label(option), texts) for option, texts in patterns):
         for text in texts:
             check_regex(text, kind, linear=False)
+    check_rendering(settings)
     scope_of(terms)  # raises BadInput for a filter that is not valid
     crawl_identity = CrawlId(
         APPID, _checked_id(crawl_id) if crawl_id is not None else derived_id(settings, seeds, spider, extraction)
@@ -375,6 +377,7 @@ def derived_id(
         *([{"drop_parameter": sorted(crawl.drop_parameter)}] if crawl.drop_parameter else []),
         *([{"unique": sorted(crawl.unique)}] if crawl.unique else []),
         *([{"assets": [read_kinds(crawl.assets), crawl.max_assets]}] if crawl.assets else []),
+        *([{"render": [crawl.render, sorted(crawl.render_match)]}] if renders(settings) else []),
     )
     identity_json = msgspec.json.encode(parts, order="deterministic")
     ending = f"-{hashlib.blake2b(identity_json, digest_size=_DIGEST_BYTES).hexdigest()}"
@@ -467,6 +470,24 @@ _INDEX_FOLDER = "fresh"
 """Folder of page indexes in the data directory. Must not change: the same command finds its index there."""
 
 
+def renders(settings: Settings) -> bool:
+    """Return whether a browser builds pages of the crawl."""
+    return settings.crawl.render != "never" or bool(settings.crawl.render_match)
+
+
+def check_rendering(settings: Settings) -> None:
+    """Check the options for rendering, and that there is a browser. Raises BadInput and BrowserMissing."""
+    crawl = settings.crawl
+    if crawl.render_match and crawl.render == "always":
+        raise BadInput(
+            f"every page is rendered already. Omit it, or {named('render', 'always')}.", option="render_match"
+        )
+    if renders(settings):
+        from gossamer.wiring.browser import launch_options  # imported late: most crawls need no browser
+
+        launch_options(settings)
+
+
 def check_csv_guard(settings: Settings) -> None:
     """Check that --csv-guard, which a person typed, has a file to guard. Raises BadInput."""
     if not any(path.lower().endswith(CSV) for path in settings.crawl.output_paths):
@@ -543,6 +564,8 @@ def _terms(
         extract=extraction,
         assets=read_kinds(crawl.assets),
         max_assets=crawl.max_assets,
+        render=crawl.render == "always",
+        render_match=crawl.render_match,
     )
     terms = with_secrets_for(terms, (registered_domain(host(url)) for url in seeds), crawl.headers_for)
     if len(terms.secrets_for) > _PLACES_IN_SCOPE:

@@ -61,6 +61,8 @@ from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits, WorkerStage
 if TYPE_CHECKING:
     from gossamer.extract.content_pool import ContentLimits, ContentPool
     from gossamer.extract.document import HtmlDocument
+    from gossamer.fetch.backend import FetchBackend
+    from gossamer.render.backend import BrowserBackend
     from gossamer.sinks.bus import BusSink
     from gossamer.worker.spider_runner import SpiderRunner
 
@@ -256,6 +258,7 @@ class _WorkerParts:
             max_pages=max(1, settings.worker.concurrency // 2) if pool == SHARED_POOL else None,
         )
         self._spider_runner: SpiderRunner | None = None
+        self._browser: BrowserBackend | None = None
         self._proxies = WorkerProxies(_proxy_options(settings), self.tally.fail_proxy, self.troubles)
         self._loaded_spiders = spiders
         self._available = frozenset((*known_spiders(), *spiders.names))
@@ -307,6 +310,7 @@ class _WorkerParts:
                 proxies=self._proxies,
             ),
             budget=self.budget,
+            open_browser=self._open_browser,
         )
         if egresses := self._proxies.egresses():  # before the first lease
             holder.set_egress(*egresses)
@@ -364,10 +368,19 @@ class _WorkerParts:
     async def close(self) -> None:
         """Close the parts, each before those that it uses; the outputs last, because they may raise SinkError."""
         await self._contents.close()
+        if self._browser is not None:
+            await self._browser.close()
         await self._robots.close()
         await self._clients.close()
         self.resolver.close()
         await self._sink.close()
+
+    def _open_browser(self) -> "FetchBackend":
+        """Return the backend of rendered pages, which is imported late: most crawls render none."""
+        from gossamer.wiring.browser import browser_backend
+
+        self._browser = browser_backend(self._settings, self._clients)
+        return self._browser
 
     async def _run_spider(
         self, attempt: Attempt, finished: FinishedLease, document: "HtmlDocument | None", decoded: PageText

@@ -6,17 +6,20 @@ stores and workers of other versions read.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import Asset
 from gossamer.model.record import WireExchange
 from gossamer.model.request import EMPTY_PAYLOAD, Lease, Payload, pack, unpack
-from gossamer.policy.urls import host, origin
+from gossamer.policy.urls import host, origin, registered_domain
 from gossamer.worker.context import Context
+
+if TYPE_CHECKING:
+    from gossamer.fetch.backend import PageLoad
 
 MAX_HOPS = 10
 """Redirects that are followed for one request. Each of them costs a hit (a request that counts against the site's rate
@@ -147,6 +150,27 @@ class Attempt:
             keep_wire,
             context.guard_proxy,
         )
+
+    def request_for(self, url: str) -> FetchRequest:
+        """Return a GET of a URL that the page loads in a browser, with what the crawl sends to it."""
+        context = self.context
+        headers, cookie = context.headers.for_url(url)
+        return FetchRequest(
+            url,
+            headers=headers if cookie is None else (*headers, ("Cookie", cookie)),
+            proxy=self.proxy,
+            insecure=context.terms.insecure,
+            allow_private=bool(context.private_hosts) and host(url) in context.private_hosts,
+            guard_proxy=context.guard_proxy,
+        )
+
+    def page_load(self, allows: Callable[[FetchRequest], Awaitable[bool]], because: str) -> "PageLoad":
+        """Return the rules for what the page loads in a browser. `allows`: robots.txt. `because`: why it is
+        rendered."""
+        from gossamer.fetch.backend import PageLoad  # imported late: most crawls render no page
+
+        site = registered_domain(host(self.url))
+        return PageLoad(self.context.run.crawl.id.token, site, self.request_for, allows, because)
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return the headers of the next request: the crawl's, as far as this URL may receive them, overridden by the

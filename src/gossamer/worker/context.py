@@ -24,7 +24,7 @@ from gossamer.policy.cache import BoundedCache
 from gossamer.policy.parameters import dropped_parameters
 from gossamer.policy.patterns import allowed_repeats, path_repeats
 from gossamer.policy.robots import asks_nofollow
-from gossamer.policy.scope import LinkScope, scope_of
+from gossamer.policy.scope import LinkScope, UrlExpressions, scope_of
 from gossamer.policy.secrets import REDACTED, SecretHeaders, has_secrets
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.telemetry.filters import FilterCounts
@@ -189,6 +189,7 @@ class Context:
         self.extracts = terms.extract is not None
         self.reads_html = bool(self.include_links or self.custom_parse or self.extracts or self.asset_kinds)
         """True: HTML is read also where its links are not followed."""
+        self._render_match: UrlExpressions | None = None
         self._maxdepth = None if spider.ignores_maxdepth else terms.maxdepth
         self._rules_name = rules_name(terms)
         memory.rules(self._rules_name, terms)  # raises for rules that are not valid
@@ -202,6 +203,17 @@ class Context:
             memory=memory.hrefs,
             namespace=self._href_namespace,
         )
+
+    def render_reason(self, url: str, *, is_asked: bool) -> str:
+        """Return why a browser builds the page of a URL: `asked` or `match`. Empty: it does not. `is_asked`: the
+        request itself is to be rendered."""
+        if is_asked:
+            return "asked"
+        if not self.terms.render_match:
+            return ""
+        if self._render_match is None:
+            self._render_match = UrlExpressions(self.terms.render_match, "render_match", from_host=True)
+        return "match" if self._render_match.matches(url) else ""
 
     @property
     def watches_patterns(self) -> bool:

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from gossamer.errors import (
     BadInput,
     BadSpider,
     BlockedAddress,
+    BrowserMissing,
     ConnectionLost,
     DnsFailed,
     FetchError,
@@ -35,6 +36,7 @@ from gossamer.errors import (
     NotSentInTime,
     ProxyFailed,
 )
+from gossamer.fetch.backend import FetchBackend
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, redirect_location
@@ -106,9 +108,11 @@ class Fetcher:
         *,
         policy: FetchPolicy,
         budget: ByteBudget,
+        open_browser: Callable[[], FetchBackend],
     ) -> None:
         """`counts`: counts with the worker's tally. `budget`: the one of bytes in which `clients` count the bodies that
-        they receive. Large pages count in it until they are committed."""
+        they receive. Large pages count in it until they are committed. `open_browser` returns the backend of rendered
+        pages when the first one comes, and may raise BrowserMissing."""
         self._frontier = access.frontier
         self._holder = access.holder
         self._retrier = access.retrier
@@ -126,6 +130,8 @@ class Fetcher:
         self._body_bytes = policy.body_bytes
         self._sitemap_turns = SitemapTurns()
         self._budget = budget
+        self._open_browser = open_browser
+        self._browser: FetchBackend | None = None
         self._last_context: Context | None = None
         self._slow_hosts = SlowHosts()
         self._pacing = Pacing()
@@ -203,12 +209,15 @@ class Fetcher:
                     allowed = self._set_limits(attempt, request, name, now=began)
                     timeout = attempt.context.terms.timeout_seconds
                     try:
-                        fetched = await self._clients.fetch(request, timeout, wait_for_room=True)
+                        renders = lease.render or lease.terms.render_match
+                        backend = self._backend(attempt, request) if renders else self._clients
+                        fetched = await backend.fetch(request, timeout, wait_for_room=True)
                     except NotSentInTime as error:
                         self._note_late(name, error, allowed=allowed, began=began)
                         return self._give_back(attempt)
                     self._count_response(attempt, name, fetched)
-                    if 200 <= fetched.status < 300 and len(fetched.body) <= LARGE_BYTES and not self._keep_wire:
+                    is_small = len(fetched.body) <= LARGE_BYTES and fetched.moved_to is None
+                    if 200 <= fetched.status < 300 and is_small and not self._keep_wire:
                         finished = await self._reader.read(attempt, fetched)  # a small page, as most are
                         if attempt.content_encoding is not None or finished.size >= LARGE_BYTES:
                             await self._keep(attempt, finished)
@@ -224,10 +233,26 @@ class Fetcher:
                         return finished
         except BadInput as error:
             return self._fail(attempt, "bad_request", str(error))
+        except BrowserMissing as error:
+            return self._fail(attempt, "browser", str(error))
         except FrontierError:
             raise
         except Exception as error:
             return self._fail_unexpectedly(attempt, error)
+
+    def _backend(self, attempt: Attempt, request: FetchRequest) -> FetchBackend:
+        """Return the backend of a request: the browser for a page that is to be rendered, else the HTTP client."""
+        reason = (
+            ""
+            if attempt.payload.asset or attempt.payload.sitemap
+            else attempt.context.render_reason(attempt.url, is_asked=attempt.lease.render)
+        )
+        if not reason:
+            return self._clients
+        if self._browser is None:
+            self._browser = self._open_browser()
+        request.page = attempt.page_load(partial(self._robots.allows_load, attempt), reason)
+        return self._browser
 
     def _set_limits(self, attempt: Attempt, request: FetchRequest, name: str, *, now: float) -> float:
         """Set the time by which the attempt's next request to this host must be sent: later, its hit is no longer
@@ -272,7 +297,7 @@ class Fetcher:
         A large page counts in the budget while it is read, with its body and text, but not while its main content is
         extracted: other crawls' pages would wait for that. Then `_keep` counts it.
         """
-        location = redirect_location(fetched.status, fetched.headers)
+        location = fetched.moved_to or redirect_location(fetched.status, fetched.headers)
         if location is not None:
             fetched = without_long_body(fetched)
         if self._keep_wire:

@@ -181,6 +181,22 @@ class RobotsChecker:
             await self._add_sitemaps(attempt, template)
         return None
 
+    async def allows_load(self, attempt: Attempt, request: FetchRequest) -> bool:
+        """Return whether a page may load this in a browser, by the robots.txt of its origin. One that is unavailable
+        allows nothing. Raises FetchErrors, as `check` does."""
+        context = attempt.context
+        terms, agent = context.terms, context.user_agent
+        if not self._robots_policy.applies(terms.ignore_robots):
+            return True
+        known = self._robots.check_cached(request.url, user_agent=agent, insecure=terms.insecure)
+        if known is None:
+            verdict = await self._retrier.call_frontier(
+                lambda: self._robots.check(request.url, user_agent=agent, template=request),
+                shard=attempt.lease.shard,
+            )
+            return not isinstance(verdict, RobotsUnavailable) and verdict.allowed
+        return known.allowed
+
     async def _set_crawl_delay(self, url: str, seconds: float) -> None:
         """Send the delay to the frontier, unless the frontier has it."""
         domain = registered_domain(host(url))

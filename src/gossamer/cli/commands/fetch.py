@@ -9,8 +9,10 @@ import json as json_module
 from dataclasses import asdict
 from typing import Annotated, Any
 
+import msgspec
+
 from gossamer.cli import options, terminal
-from gossamer.cli.parser import argument
+from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
 from gossamer.crawling.single import FetchedPage, Hop, fetch_page
 from gossamer.errors import FetchError
@@ -32,6 +34,9 @@ _LINKS_SHOWN = 25
 def fetch(
     url: Annotated[str, argument(metavar="URL", help="The page to fetch.", show_default=False)],
     *,
+    render: Annotated[
+        bool, option("--render", help="Let a browser build the page. It needs Chromium or Chrome.", panel=options.WHAT)
+    ] = False,
     json: options.Json = False,
     **given: Any,
 ) -> None:
@@ -45,6 +50,7 @@ def fetch(
     Exit code: 0 the page was fetched; 1 it was not; 2 bad input.
     """
     settings = options.load_settings(given)
+    settings = settings.copy(crawl=settings.crawl.copy(render="always" if render else "never", render_match=()))
     found = _found(settings, run_loop(fetch_page(settings, url)))
     terminal.print_result(json_module.dumps(found) if json else "\n".join(_report(found)))
     raise SystemExit(0 if found["success"] else 1)
@@ -100,6 +106,7 @@ def _page(settings: Settings, trace: FetchedPage, fetched: FetchResponse) -> dic
         "content_type": content_type,
         "encoding": encoding if is_valid else f"{encoding} (with invalid bytes)",
         "characters": len(text),
+        "rendering": msgspec.structs.asdict(fetched.rendering) if fetched.rendering else None,
         "unread": _unread(fetched, content_type),
         "links_kept": kept,
         "links_dropped": dropped,
@@ -141,6 +148,15 @@ def _links(
     return links.urls, list(dropped.values())
 
 
+def _rendering(found: dict[str, Any] | None) -> list[str]:
+    """Return the course of a rendering as a line for a person."""
+    if found is None:
+        return []
+    end = "until it was quiet" if found["ended"] == "quiet" else "until the limit of seconds"
+    loaded = f"{found['requests']} requests, {found['cached']} from the cache, {found['refused']} refused"
+    return [f"  rendered   {found['seconds']:.2f} s {end}   {loaded}   {bytes_text(found['bytes'])}"]
+
+
 def _from(address: str) -> str:
     """Return where a response comes from. `address`: that of the server; empty: only the proxy knows it."""
     return f"from {address}" if address else "through the proxy"
@@ -170,6 +186,7 @@ def _report(found: dict[str, Any]) -> list[str]:
         f"  body       {bytes_text(found['body_bytes'])} ({bytes_text(found['received_bytes'])} received)"
         + ("   truncated" if found["truncated"] else ""),
         *([f"  faults     {', '.join(found['faults'])}"] if found["faults"] else []),
+        *_rendering(found["rendering"]),
         f"  type       {found['content_type'] or 'not given'}   encoding {found['encoding']}",
         *([f"  links      not all read: {explain(found['unread']).title}"] if found["unread"] else []),
         "  headers",

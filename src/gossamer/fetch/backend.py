@@ -1,0 +1,49 @@
+"""Contract of a fetch backend: a request in, the response of the page out. HTTP client and browser implement it.
+
+A backend is given one FetchRequest, which the frontier has charged as one hit of its site, and sends it once. It
+returns one FetchResponse: the URL, the status and the headers of the server, the address, the timings, and the body.
+
+- **Redirects are the caller's.** A backend follows none. The response of a redirect is returned as it is. A page whose
+  script or `<meta>` leads elsewhere while the browser builds it is returned with `FetchResponse.moved_to`. In both
+  cases the caller checks the scope and robots.txt of the target. A target on the same domain needs another hit; one on
+  another domain goes back through the frontier and is charged there.
+- **Failures are FetchErrors.** `policy/retry.py` has a row for each kind. An error whose response had begun has it in
+  `FetchError.response`.
+- **The browser's body is the document** as scripts have built it, in UTF-8, with `FetchResponse.rendering`;
+  `wire_body` stays the body as the server sent it. A response that is no HTML is returned as the HTTP client has it.
+- **What a page loads besides** is described by `PageLoad`. Such requests are no hits of the frontier, but each is
+  judged by robots.txt and by the address guard, and their number, bytes and time are bounded.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+
+from gossamer.fetch.exchange import FetchRequest, FetchResponse
+
+
+class FetchBackend(Protocol):
+    """Sends requests and returns responses."""
+
+    def fetch(
+        self, request: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
+    ) -> Coroutine[Any, Any, FetchResponse]:
+        """Send one request and return its response, whatever its status. Arguments and errors as for
+        `HttpClient.fetch`; the browser also raises BrowserErrors."""
+
+
+class PageLoad(msgspec.Struct, frozen=True):
+    """Rules for what a page loads while a browser builds it. `FetchRequest.page` has it where a page is rendered."""
+
+    crawl: str
+    """Name of the crawl: pages of two crawls share neither cookies nor a cache."""
+    site: str
+    """Registered domain of the page: pages of two sites share no tab."""
+    request_for: Callable[[str], FetchRequest]
+    """Returns a GET of this URL with the headers, the cookie, the proxy and the permissions that the crawl has for
+    it."""
+    allows: Callable[[FetchRequest], Awaitable[bool]]
+    """Returns whether robots.txt allows a request."""
+    because: str
+    """Reason why the page is rendered, for its record."""

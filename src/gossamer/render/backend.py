@@ -1,0 +1,47 @@
+"""Fetch backend that builds pages in a browser (the contract: `fetch/backend.py`).
+
+The page itself is fetched by the HTTP client, whose response the browser then gets: the bytes of the server, the hit of
+the rate limit, robots.txt, redirects and retries are those of every crawl.
+"""
+
+from gossamer.errors import BrowserError
+from gossamer.extract.encoding import content_type_of, is_html
+from gossamer.fetch.backend import FetchBackend
+from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
+from gossamer.policy.retry import is_worth_a_retry
+from gossamer.render.pool import BrowserPool
+
+
+class BrowserBackend:
+    """Fetch backend of pages that scripts build."""
+
+    def __init__(self, http: FetchBackend, pool: BrowserPool) -> None:
+        self._http = http
+        self._pool = pool
+
+    async def fetch(
+        self, request: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
+    ) -> FetchResponse:
+        """Implement FetchBackend."""
+        response = await self._http.fetch(request, timeout_seconds, wait_for_room=wait_for_room)
+        if request.page is None or not _is_page(response):
+            return response
+        try:
+            return await self._pool.render(request, response)
+        except BrowserError as error:
+            error.response = response
+            raise
+
+    async def close(self) -> None:
+        """End the browsers."""
+        await self._pool.close()
+
+
+def _is_page(response: FetchResponse) -> bool:
+    """Return whether a browser would show a response as a page."""
+    if redirect_location(response.status, response.headers) is not None or is_worth_a_retry(response.status):
+        return False
+    if (first_header(response.headers, "content-disposition") or "").strip().lower().startswith("attachment"):
+        return False
+    content_type = content_type_of(header_lines(response.headers, "content-type"))
+    return bool(response.body) and is_html(content_type, response.body, response.headers)

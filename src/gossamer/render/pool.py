@@ -1,0 +1,189 @@
+"""Browsers of one worker and their tabs: reuses a tab within a site, and replaces browsers before they grow old.
+
+Several browsers of a few tabs serve more pages than one of many. Pages that find no free tab wait for one.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from gossamer.errors import BrowserCrashed, BrowserHung
+from gossamer.fetch.exchange import FetchRequest, FetchResponse
+from gossamer.render.browser import Browser, LaunchOptions
+from gossamer.render.memory import group_bytes
+from gossamer.render.requests import Loader
+from gossamer.render.tab import Tab, WaitLimits
+
+_MEMORY_POLL_SECONDS = 5.0
+_GRACE_SECONDS = 20.0
+"""Time beyond the limit of a page after which its tab is taken for lost, whatever it waits for."""
+
+
+class BrowserLimits(msgspec.Struct, frozen=True):
+    """Size of the pool, and life of a browser."""
+
+    browsers: int = 1
+    tabs: int = 4
+    """Tabs of each browser."""
+    pages: int = 500
+    """Pages after which a browser is replaced."""
+    seconds: float = 1800.0
+    """Age at which a browser is replaced."""
+    memory_bytes: int = 1024 * 1024 * 1024
+    """Memory at which a browser is replaced."""
+
+
+class BrowserPool:
+    """Browsers and tabs. Belongs to one event loop; close it there. Browsers start with the first page."""
+
+    def __init__(self, launch: LaunchOptions, limits: BrowserLimits, loader: Loader, waits: WaitLimits) -> None:
+        self._launch = launch
+        self._limits = limits
+        self._loader = loader
+        self._waits = waits
+        self._slots = asyncio.Semaphore(limits.browsers * limits.tabs)
+        self._idle: list[Tab] = []
+        """Free tabs, the least recently used first."""
+        self._browsers: list[Browser] = []
+        self._retired: set[Browser] = set()
+        """Browsers that get no more pages, and end with their last one."""
+        self._opening = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._measured = 0.0
+        self._closed = False
+
+    async def render(self, request: FetchRequest, response: FetchResponse) -> FetchResponse:
+        """Build the page of a response in a browser, as `Tab.render` does. Waits for a free tab."""
+        load = request.page
+        assert load is not None
+        async with self._slots:
+            tab = await self._take((load.crawl, load.site))
+            try:
+                async with asyncio.timeout(self._waits.seconds + _GRACE_SECONDS):
+                    rendered = await tab.render(request, response, self._loader, self._waits)
+            except TimeoutError:
+                await self._discard(tab)
+                raise BrowserHung(f"the page was not built within {self._waits.seconds + _GRACE_SECONDS:g} s") from None
+            except BaseException:
+                await self._discard(tab)
+                raise
+            await self._give_back(tab)
+            return rendered
+
+    async def close(self) -> None:
+        """End all browsers and delete their folders. May be repeated."""
+        self._closed = True
+        self._idle.clear()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        browsers, self._browsers = [*self._browsers, *self._retired], []
+        self._retired.clear()
+        await asyncio.gather(*(browser.close() for browser in browsers))
+
+    async def _take(self, key: tuple[str, str]) -> Tab:
+        """Return a tab for the pages of this crawl and site: a free one of theirs, else a new one."""
+        self._drop_dead()
+        for tab in reversed(self._idle):
+            if tab.key == key:
+                self._idle.remove(tab)
+                return tab
+        async with self._opening:
+            for is_last in (False, True):
+                browser = await self._browser_with_room()
+                try:
+                    return await Tab.open(browser, key)
+                except (BrowserCrashed, BrowserHung):
+                    await self._end(browser)  # it ended while it was idle, so another one is tried
+                    if is_last:
+                        raise
+        raise AssertionError("unreachable")
+
+    async def _browser_with_room(self) -> Browser:
+        """Return a browser that may open another tab: one with few tabs, a new one, or one whose free tab is closed."""
+        room = [browser for browser in self._browsers if browser.tabs < self._limits.tabs]
+        if len(self._browsers) < self._limits.browsers and not any(browser.tabs == 0 for browser in room):
+            browser = await Browser.start(self._launch)
+            self._browsers.append(browser)
+            return browser
+        if room:
+            return min(room, key=lambda browser: browser.tabs)
+        tab = next(tab for tab in self._idle if tab.browser in self._browsers)
+        self._idle.remove(tab)
+        await tab.close()
+        return tab.browser
+
+    async def _give_back(self, tab: Tab) -> None:
+        """Take a tab back after a page."""
+        browser = tab.browser
+        if self._closed or tab.crashed or browser.ended:
+            await self._discard(tab)
+            return
+        if browser in self._retired:
+            await tab.close()
+            await self._end_if_unused(browser)
+            return
+        tab.blank()
+        self._idle.append(tab)
+        if browser in self._browsers and self._is_old(browser):
+            self._start_task(self._replace(browser))
+
+    async def _discard(self, tab: Tab) -> None:
+        """Close a tab after a failure, with its browser if that has ended."""
+        await tab.close()
+        if tab.browser.ended:
+            await self._end(tab.browser)
+        elif tab.browser in self._retired:
+            await self._end_if_unused(tab.browser)
+
+    def _is_old(self, browser: Browser) -> bool:
+        """Return whether a browser is to be replaced."""
+        now, limits = time.monotonic(), self._limits
+        if browser.pages >= limits.pages or now - browser.started >= limits.seconds:
+            return True
+        if now - self._measured < _MEMORY_POLL_SECONDS:
+            return False
+        self._measured = now
+        return group_bytes(browser.process.pid) >= limits.memory_bytes
+
+    async def _replace(self, browser: Browser) -> None:
+        """Start another browser, and end this one after its last page."""
+        if browser in self._retired or browser not in self._browsers:
+            return
+        self._retired.add(browser)
+        try:
+            self._browsers.append(await Browser.start(self._launch))
+        finally:
+            if browser in self._browsers:
+                self._browsers.remove(browser)
+            for tab in [tab for tab in self._idle if tab.browser is browser]:
+                self._idle.remove(tab)
+                await tab.close()
+            await self._end_if_unused(browser)
+
+    async def _end_if_unused(self, browser: Browser) -> None:
+        if browser.tabs == 0 and browser not in self._browsers:
+            await self._end(browser)
+
+    async def _end(self, browser: Browser) -> None:
+        """End a browser that is of no more use."""
+        self._retired.discard(browser)
+        if browser in self._browsers:
+            self._browsers.remove(browser)
+        self._idle = [tab for tab in self._idle if tab.browser is not browser]
+        await browser.close(kill=browser.ended)
+
+    def _drop_dead(self) -> None:
+        """Forget browsers that have ended while no page was in them."""
+        for browser in [browser for browser in self._browsers if browser.ended]:
+            self._browsers.remove(browser)
+            self._idle = [tab for tab in self._idle if tab.browser is not browser]
+            self._start_task(browser.close(kill=True))
+        self._idle = [tab for tab in self._idle if not tab.crashed]
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,271 @@
+"""Answers what a page asks for while a browser builds it: by this program's own HTTP client, never by the browser.
+
+Each request passes the kinds and hosts that are loaded, the limits of the page, robots.txt, the cache, and then the
+client with its address guard. So the crawl's headers, proxies and certificates hold here as everywhere.
+"""
+
+import asyncio
+import base64
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import msgspec
+
+from gossamer.errors import BadInput, FetchError
+from gossamer.fetch.backend import FetchBackend, PageLoad
+from gossamer.fetch.exchange import FetchRequest, FetchResponse
+from gossamer.fetch.request import OWNED
+from gossamer.policy.urls import host, registered_domain
+from gossamer.render.devtools import DevTools
+from gossamer.render.freshness import fresh_seconds
+from gossamer.render.trackers import is_tracker
+
+LOADED_KINDS = frozenset({"Document", "Stylesheet", "Script", "XHR", "Fetch", "Other"})
+"""Kinds of requests that build the document. Images, media, fonts, pings, event streams and the like do not."""
+_FOREIGN_KINDS = frozenset({"Stylesheet", "Script", "XHR", "Fetch"})
+"""Kinds that are also loaded from other sites, where these are permitted: what a page is built from, but no frames."""
+_NOT_PASSED_ON = frozenset(
+    {"connection", "content-encoding", "content-length", "keep-alive", "trailer", "transfer-encoding", "upgrade"}
+)
+"""Response headers that describe the message as it was sent, not the decoded body that the browser gets."""
+_OF_CRAWL = frozenset({"user-agent", "accept-language"})
+"""Headers that the browser would send by itself, and that are the crawl's own instead."""
+
+
+class LoadLimits(msgspec.Struct, frozen=True):
+    """Bounds on what one page loads."""
+
+    requests: int = 200
+    """Requests that are sent for a page, besides its own."""
+    bytes: int = 20 * 1024 * 1024
+    """Bytes that are received for them. The request that exceeds it is the last one."""
+    host_requests: int = 4
+    """Requests that are in progress at once to one host, for all pages."""
+    cache_bytes: int = 32 * 1024 * 1024
+    """Memory of the cache."""
+    other_sites: Literal["none", "scripts", "all"] = "scripts"
+    """Requests to other registered domains than the page's. scripts: scripts, style sheets and data only."""
+
+
+class CachedAnswer(msgspec.Struct, frozen=True):
+    """Response in the form in which the browser gets it."""
+
+    status: int
+    headers: list[dict[str, str]]
+    body: str
+    """In base64."""
+    until: float = 0.0
+    """Monotonic time until which it may be used again. 0: it may not."""
+
+    @property
+    def size(self) -> int:
+        """Memory that it takes, approximately."""
+        return len(self.body) + 1024
+
+
+class Loader:
+    """Sends the requests of all pages of a worker, and has the cache that they share."""
+
+    def __init__(self, http: FetchBackend, limits: LoadLimits) -> None:
+        self.http = http
+        self.limits = limits
+        self._cache: OrderedDict[tuple[str, str], CachedAnswer] = OrderedDict()
+        self._cached_bytes = 0
+        self._hosts: dict[str, tuple[asyncio.Semaphore, list[int]]] = {}
+
+    def cached(self, crawl: str, url: str) -> CachedAnswer | None:
+        """Return a response that may be used again."""
+        answer = self._cache.get((crawl, url))
+        if answer is None or answer.until < time.monotonic():
+            return None
+        self._cache.move_to_end((crawl, url))
+        return answer
+
+    def keep(self, crawl: str, url: str, answer: CachedAnswer) -> None:
+        """Keep a response, in place of those that were not used for longest."""
+        key = (crawl, url)
+        if old := self._cache.pop(key, None):
+            self._cached_bytes -= old.size
+        if not answer.until or answer.size > self.limits.cache_bytes // 4:
+            return
+        self._cache[key] = answer
+        self._cached_bytes += answer.size
+        while self._cached_bytes > self.limits.cache_bytes:
+            _, oldest = self._cache.popitem(last=False)
+            self._cached_bytes -= oldest.size
+
+    @asynccontextmanager
+    async def turn(self, name: str) -> AsyncIterator[None]:
+        """Wait until another request to this host may be sent."""
+        slots, users = self._hosts.setdefault(name, (asyncio.Semaphore(self.limits.host_requests), [0]))
+        users[0] += 1
+        try:
+            async with slots:
+                yield
+        finally:
+            users[0] -= 1
+            if not users[0]:
+                self._hosts.pop(name, None)
+
+
+class PageRequests:
+    """Requests of one page while it is built."""
+
+    def __init__(self, devtools: DevTools, session: str, load: PageLoad, loader: Loader) -> None:
+        self._devtools = devtools
+        self._session = session
+        self._load = load
+        self._loader = loader
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.sent = 0
+        self.refused = 0
+        self.cached = 0
+        self.bytes = 0
+
+    def on_paused(self, event: dict[str, Any]) -> None:
+        """Answer a request of the page. The answer may take a while; nothing waits for it here."""
+        task = asyncio.get_running_loop().create_task(self._answer(event))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def in_progress(self) -> int:
+        """Requests that are being answered."""
+        return len(self._tasks)
+
+    async def idle(self, seconds: float) -> bool:
+        """Wait until no request is in progress, at most so long. Returns whether none is."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        return not self._tasks
+
+    async def close(self) -> None:
+        """Cancel the requests in progress."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _answer(self, event: dict[str, Any]) -> None:
+        """Answer one request of the page."""
+        url, method = event["request"]["url"], event["request"]["method"]
+        if method == "OPTIONS" and _header(event, "access-control-request-method"):
+            self._fulfil(event, _preflight(event))
+            return
+        if not self._may_load(event, url):
+            self._refuse(event, "BlockedByClient")
+            return
+        if method == "GET" and (known := self._loader.cached(self._load.crawl, url)):
+            self.cached += 1
+            self._fulfil(event, known)
+            return
+        try:
+            request = self._request(event, url, method)
+            if not await self._load.allows(request):
+                self._refuse(event, "BlockedByClient")
+                return
+            async with self._loader.turn(host(url)):
+                self.sent += 1
+                fetched = await self._loader.http.fetch(request)
+        except (FetchError, BadInput):
+            self._refuse(event, "Failed")
+            return
+        self.bytes += fetched.received_bytes
+        answer = answer_of(fetched, until=_until(method, fetched))
+        if answer.until:
+            self._loader.keep(self._load.crawl, url, answer)
+        self._fulfil(event, answer)
+
+    def _may_load(self, event: dict[str, Any], url: str) -> bool:
+        """Return whether a request is of a kind, to a host and within the limits that are loaded."""
+        limits = self._loader.limits
+        if not url.startswith(("https://", "http://")) or event["resourceType"] not in LOADED_KINDS:
+            return False
+        if self.sent >= limits.requests or self.bytes >= limits.bytes:
+            return False
+        name = host(url)
+        if registered_domain(name) == self._load.site or limits.other_sites == "all":
+            return True
+        return limits.other_sites == "scripts" and event["resourceType"] in _FOREIGN_KINDS and not is_tracker(name)
+
+    def _request(self, event: dict[str, Any], url: str, method: str) -> FetchRequest:
+        """Return a request of the page as it is sent: its own headers, and those that the crawl has for the URL."""
+        request = self._load.request_for(url)
+        of_crawl = {name.lower(): (name, value) for name, value in request.headers}
+        merged: dict[str, tuple[str, str]] = {}
+        for name, value in event["request"]["headers"].items():
+            lower = name.lower()
+            if lower not in OWNED and lower not in _OF_CRAWL and not lower.startswith("sec-ch-"):
+                merged[lower] = (name, value)
+        for lower, pair in of_crawl.items():
+            if lower == "cookie" and lower in merged:
+                merged[lower] = ("Cookie", f"{merged[lower][1]}; {pair[1]}")
+            elif lower not in merged or lower != "accept":
+                merged[lower] = pair
+        request.headers = tuple(merged.values())
+        request.method = method
+        request.body = _body(event) if method not in ("GET", "HEAD") else b""
+        return request
+
+    def _refuse(self, event: dict[str, Any], reason: str) -> None:
+        self.refused += 1
+        self._devtools.send(
+            "Fetch.failRequest", session=self._session, requestId=event["requestId"], errorReason=reason
+        )
+
+    def _fulfil(self, event: dict[str, Any], answer: CachedAnswer) -> None:
+        fulfil(self._devtools, self._session, event["requestId"], answer)
+
+
+def fulfil(devtools: DevTools, session: str, request_id: str, answer: CachedAnswer) -> None:
+    """Hand a response to the browser."""
+    devtools.send(
+        "Fetch.fulfillRequest",
+        session=session,
+        requestId=request_id,
+        responseCode=answer.status,
+        responseHeaders=answer.headers,
+        body=answer.body,
+    )
+
+
+def answer_of(fetched: FetchResponse, *, until: float = 0.0) -> CachedAnswer:
+    """Return a response in the form in which the browser gets it."""
+    headers = [{"name": name, "value": value} for name, value in fetched.headers if name.lower() not in _NOT_PASSED_ON]
+    return CachedAnswer(fetched.status, headers, base64.b64encode(fetched.body).decode(), until)
+
+
+def _until(method: str, fetched: FetchResponse) -> float:
+    """Return the monotonic time until which a response may be used again; 0: it may not."""
+    if method != "GET" or fetched.truncated:
+        return 0.0
+    seconds = fresh_seconds(fetched.status, fetched.headers, now=time.time())
+    return time.monotonic() + seconds if seconds else 0.0
+
+
+def _preflight(event: dict[str, Any]) -> CachedAnswer:
+    """Return the answer to the question whether another host permits a request: the request itself finds out."""
+    allowed = {
+        "Access-Control-Allow-Origin": _header(event, "origin") or "*",
+        "Access-Control-Allow-Credentials": "true",
+        "Access-Control-Allow-Methods": _header(event, "access-control-request-method"),
+        "Access-Control-Allow-Headers": _header(event, "access-control-request-headers"),
+        "Access-Control-Max-Age": "600",
+    }
+    return CachedAnswer(204, [{"name": name, "value": value} for name, value in allowed.items() if value], "")
+
+
+def _header(event: dict[str, Any], name: str) -> str:
+    """Return a header of a request of the page; empty: it has none."""
+    return next((value for key, value in event["request"]["headers"].items() if key.lower() == name), "")
+
+
+def _body(event: dict[str, Any]) -> bytes:
+    """Return the body of a request of the page."""
+    request = event["request"]
+    if entries := request.get("postDataEntries"):
+        return b"".join(base64.b64decode(entry.get("bytes", "")) for entry in entries)
+    return str(request.get("postData", "")).encode()

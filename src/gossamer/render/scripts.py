@@ -1,0 +1,71 @@
+"""Scripts that run in a page's isolated world: beside the page's own scripts, which can neither see nor change them."""
+
+QUIET = """
+(quiet, longest) => new Promise(done => {
+  let timer = 0;
+  const later = () => { clearTimeout(timer); timer = setTimeout(() => end(true), quiet); };
+  const observer = new MutationObserver(later);
+  const end = value => { clearTimeout(timer); observer.disconnect(); done(value); };
+  observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+  setTimeout(() => end(false), longest);
+  later();
+})
+"""
+"""Wait until the document has not changed for `quiet` milliseconds, at most `longest`. Returns whether it was quiet."""
+
+SNAPSHOT = """
+(url, limit) => {
+  const root = document.documentElement;
+  if (!root) return {html: '', cut: false};
+  // Elements of an inert document start nothing: no constructor of a custom element, no image.
+  const inert = document.implementation.createHTMLDocument('');
+  const inline = (from, to, depth) => {
+    const elements = from.querySelectorAll('*'), copies = to.querySelectorAll('*');
+    const hosts = from.nodeType === 1 ? [[from, to]] : [];
+    for (let at = 0; at < elements.length && at < copies.length; at++) {
+      const name = elements[at].localName;
+      if (elements[at].shadowRoot || name === 'iframe' || name === 'frame') hosts.push([elements[at], copies[at]]);
+    }
+    if (depth > 20) return;
+    for (const [element, copy] of hosts) {
+      if (element.shadowRoot) {
+        const box = inert.createElement('div');
+        box.setAttribute('data-shadow-root', '');
+        for (const node of element.shadowRoot.childNodes) box.append(inert.importNode(node, true));
+        inline(element.shadowRoot, box, depth + 1);
+        copy.prepend(box);
+      }
+      let frame = null;
+      try { frame = element.contentDocument; } catch {}
+      if (frame && frame.body && (element.localName === 'iframe' || element.localName === 'frame')) {
+        const box = inert.createElement('div');
+        box.setAttribute('data-frame', frame.URL);
+        const body = inert.importNode(frame.body, true);
+        inline(frame.body, body, depth + 1);
+        for (const linked of body.querySelectorAll('[href], [src], [action]')) {
+          for (const attribute of ['href', 'src', 'action']) {
+            const value = linked.getAttribute(attribute);
+            if (value === null || value.startsWith('#')) continue;
+            try { linked.setAttribute(attribute, new URL(value, frame.baseURI).href); } catch {}
+          }
+        }
+        box.append(...body.childNodes);
+        copy.after(box);
+      }
+    }
+  };
+  const copy = inert.importNode(root, true);
+  inline(root, copy, 0);
+  // Their content is for browsers without scripts.
+  for (const element of copy.querySelectorAll('noscript')) element.remove();
+  if (document.baseURI !== url && !document.querySelector('base[href]') && /^https?:/.test(document.baseURI)) {
+    const base = inert.createElement('base');
+    base.href = document.baseURI;
+    (copy.querySelector('head') || copy).prepend(base);
+  }
+  const html = (document.doctype ? '<!DOCTYPE html>' : '') + copy.outerHTML;
+  return {html: html.slice(0, limit), cut: html.length > limit};
+}
+"""
+"""Return the document as it is now. Open shadow roots, and frames of the same origin, stand at their places as `div`
+elements, because no parser of HTML would find their links inside templates and frames."""

@@ -1,0 +1,309 @@
+"""One tab of a browser, in which one page after another of a site is built.
+
+The document comes from the caller, who has fetched it; the tab hands it to the browser, answers what the page asks for,
+waits until the document is quiet, and returns it. Every wait has an end.
+"""
+
+import asyncio
+import contextlib
+import time
+from typing import Any, Literal
+
+import msgspec
+
+from gossamer.errors import BrowserCrashed, BrowserError, BrowserHung, DevToolsRefused
+from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines
+from gossamer.model.record import Rendering
+from gossamer.policy.urls import redirect_target
+from gossamer.render.browser import Browser
+from gossamer.render.requests import Loader, PageRequests, answer_of, fulfil
+from gossamer.render.scripts import QUIET, SNAPSHOT
+
+_SNAPSHOT_SECONDS = 5.0
+"""Time in which a page returns its document. One that computes without end is interrupted after that."""
+_CLOSE_SECONDS = 3.0
+_WORLD = "gossamer"
+
+
+class WaitLimits(msgspec.Struct, frozen=True):
+    """Limits of the waiting for a page."""
+
+    seconds: float = 30.0
+    """Time in which a page is built. What is there then is taken."""
+    quiet_seconds: float = 0.25
+    """Time without a change after which a document counts as complete."""
+    document_bytes: int = 5 * 1024 * 1024
+    """Characters of a document, approximately its bytes. A longer one is cut."""
+
+
+class _Page:
+    """State of the page that a tab is building."""
+
+    def __init__(self, request: FetchRequest, response: FetchResponse, requests: PageRequests) -> None:
+        loop = asyncio.get_running_loop()
+        self.url = request.url.partition("#")[0]
+        self.response = response
+        self.requests = requests
+        self.is_served = False
+        """True: the browser has the document."""
+        self.moved_to: str | None = None
+        self.loaded: asyncio.Future[None] = loop.create_future()
+        """Done when the load event has come."""
+        self.ended: asyncio.Future[None] = loop.create_future()
+        """Done when there is nothing to wait for: the page has moved, or its renderer has ended."""
+        self.crash = ""
+
+    def finish(self, *, crash: str = "") -> None:
+        """End the waiting."""
+        self.crash = self.crash or crash
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+class Tab:
+    """Tab of a browser. `render` is called by one task at a time."""
+
+    def __init__(self, browser: Browser, target: str, session: str, context: str, key: tuple[str, str]) -> None:
+        """`key`: the crawl and the site whose pages the tab builds."""
+        self.browser = browser
+        self.key = key
+        self._target = target
+        self._session = session
+        self._context = context
+        self._user_agent = ""
+        self._page: _Page | None = None
+        self._world: int | None = None
+        self.crashed = False
+        """True: its renderer has ended."""
+
+    @classmethod
+    async def open(cls, browser: Browser, key: tuple[str, str]) -> "Tab":
+        """Open a tab whose pages share cookies and storage with no other tab."""
+        devtools = browser.devtools
+        answer = await devtools.call("Target.createBrowserContext", disposeOnDetach=True)
+        context = answer["browserContextId"]
+        devtools.send("Browser.setDownloadBehavior", behavior="deny", browserContextId=context)
+        answer = await devtools.call("Target.createTarget", url="about:blank", browserContextId=context)
+        target = answer["targetId"]
+        answer = await devtools.call("Target.attachToTarget", targetId=target, flatten=True)
+        tab = cls(browser, target, answer["sessionId"], context, key)
+        devtools.listen(tab._session, tab._on_event)
+        browser.tabs += 1
+        tab._send("Page.enable")
+        tab._send("Inspector.enable")
+        tab._send("Network.setBypassServiceWorker", bypass=True)
+        # New workers and windows wait until `_on_attached` has judged them.
+        tab._send("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=True, flatten=True)
+        await tab._call("Fetch.enable", patterns=[{"urlPattern": "*"}])
+        return tab
+
+    async def render(
+        self, request: FetchRequest, response: FetchResponse, loader: Loader, limits: WaitLimits
+    ) -> FetchResponse:
+        """Build the page of a response, and return the response with the document as its body.
+
+        Raises BrowserErrors, after which the tab must be discarded."""
+        load = request.page
+        assert load is not None
+        started = time.monotonic()
+        requests = PageRequests(self.browser.devtools, self._session, load, loader)
+        self._page = page = _Page(request, response, requests)
+        self._world = None
+        self.browser.pages += 1
+        try:
+            await self._set_agent(request)
+            ended = await self._build(page, limits, started + limits.seconds)
+            if page.crash:
+                raise BrowserCrashed(page.crash)
+            body, cut = b"", False
+            if page.moved_to is None:
+                body, cut = await self._snapshot(page, limits)
+        finally:
+            self._page = None
+            await requests.close()
+        rendering = Rendering(
+            because=load.because,
+            ended=ended,
+            seconds=time.monotonic() - started,
+            requests=requests.sent,
+            refused=requests.refused,
+            cached=requests.cached,
+            bytes=requests.bytes,
+        )
+        return _rendered(response, body, rendering, moved_to=page.moved_to, cut=cut)
+
+    def blank(self) -> None:
+        """Leave the page, so that its timers cost nothing while the tab is idle."""
+        self._send("Page.navigate", url="about:blank")
+
+    async def close(self) -> None:
+        """Close the tab with its cookies. A browser that does not do so in time is killed. May be repeated."""
+        if self._context:
+            context, self._context = self._context, ""
+            self.browser.tabs -= 1
+            self.browser.devtools.forget(self._session)
+            with contextlib.suppress(BrowserCrashed, DevToolsRefused):
+                try:
+                    await self.browser.devtools.call(
+                        "Target.disposeBrowserContext", seconds=_CLOSE_SECONDS, browserContextId=context
+                    )
+                except BrowserHung:
+                    self.browser.kill()
+
+    async def _build(self, page: _Page, limits: WaitLimits, deadline: float) -> Literal["quiet", "time", "moved"]:
+        """Load the page and wait until it is complete. `deadline`: monotonic time. Returns the reason of the end."""
+        navigation = asyncio.ensure_future(
+            self._call("Page.navigate", seconds=limits.seconds + _SNAPSHOT_SECONDS, url=page.url)
+        )
+        try:
+            await asyncio.wait((navigation, page.ended), return_when=asyncio.FIRST_COMPLETED)
+            if navigation.done() and (fault := navigation.result().get("errorText")) and not page.ended.done():
+                raise BrowserError(f"the page does not load: {fault}")
+        finally:
+            navigation.cancel()
+            with contextlib.suppress(asyncio.CancelledError, BrowserError):
+                await navigation
+        await asyncio.wait(
+            {page.loaded, page.ended}, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
+        )
+        while not page.ended.done():
+            left = deadline - time.monotonic()
+            if left <= 0 or not page.loaded.done():
+                return "time"
+            try:
+                quiet = asyncio.ensure_future(
+                    self._evaluate(QUIET, 1000 * limits.quiet_seconds, 1000 * left, seconds=left + 0.5)
+                )
+                await asyncio.wait({quiet, page.ended}, return_when=asyncio.FIRST_COMPLETED)
+                if quiet.done():
+                    is_quiet = quiet.result()
+                    if is_quiet and page.requests.in_progress == 0:
+                        return "quiet"
+            except BrowserHung:
+                return "time"
+            finally:
+                quiet.cancel()
+                with contextlib.suppress(asyncio.CancelledError, BrowserError):
+                    await quiet
+            await page.requests.idle(max(0.0, deadline - time.monotonic()))
+        return "moved"
+
+    async def _snapshot(self, page: _Page, limits: WaitLimits) -> tuple[bytes, bool]:
+        """Return the document, and whether it was cut."""
+        try:
+            found = await self._evaluate(SNAPSHOT, page.url, limits.document_bytes, seconds=_SNAPSHOT_SECONDS)
+        except BrowserHung:
+            # Its script computes without end. It is interrupted, and the document taken as it is.
+            self._send("Runtime.terminateExecution")
+            found = await self._evaluate(SNAPSHOT, page.url, limits.document_bytes, seconds=_SNAPSHOT_SECONDS)
+        return str(found["html"]).encode("utf-8", "replace"), bool(found["cut"])
+
+    async def _evaluate(self, function: str, *arguments: Any, seconds: float) -> Any:
+        """Call a JavaScript function beside the page's own scripts, and return its result."""
+        written = ",".join(msgspec.json.encode(argument).decode() for argument in arguments)
+        for is_last in (False, True):
+            try:
+                if self._world is None:
+                    answer = await self._call(
+                        "Page.createIsolatedWorld", seconds=seconds, frameId=self._target, worldName=_WORLD
+                    )
+                    self._world = answer["executionContextId"]
+                answer = await self._call(
+                    "Runtime.evaluate",
+                    seconds=seconds,
+                    expression=f"({function})({written})",
+                    contextId=self._world,
+                    awaitPromise=True,
+                    returnByValue=True,
+                )
+                break
+            except DevToolsRefused:
+                self._world = None  # the page has replaced its document, and with it the world
+                if is_last:
+                    raise
+        if "exceptionDetails" in answer:
+            raise BrowserError(str(answer["exceptionDetails"].get("text")))
+        return answer["result"].get("value")
+
+    async def _set_agent(self, request: FetchRequest) -> None:
+        """Let scripts read the User-Agent that the requests have."""
+        agent = next((value for name, value in request.headers if name.lower() == "user-agent"), "")
+        if agent != self._user_agent:
+            await self._call("Emulation.setUserAgentOverride", userAgent=agent)
+            self._user_agent = agent
+
+    async def _call(self, method: str, *, seconds: float = 10.0, **parameters: Any) -> dict[str, Any]:
+        return await self.browser.devtools.call(method, session=self._session, seconds=seconds, **parameters)
+
+    def _send(self, method: str, **parameters: Any) -> None:
+        self.browser.devtools.send(method, session=self._session, **parameters)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _on_event(self, method: str, event: dict[str, Any]) -> None:
+        """Handle an event of the tab."""
+        page = self._page
+        if method == "Fetch.requestPaused":
+            self._on_paused(page, event)
+        elif method == "Page.loadEventFired":
+            if page is not None and page.is_served and not page.loaded.done():
+                page.loaded.set_result(None)
+        elif method == "Page.javascriptDialogOpening":
+            # Leaving a page is always permitted, everything else is declined.
+            self._send("Page.handleJavaScriptDialog", accept=event.get("type") == "beforeunload")
+        elif method in ("Inspector.targetCrashed", "Inspector.detached", "Target.detachedFromTarget"):
+            if method != "Target.detachedFromTarget" or event.get("sessionId") == self._session:
+                self.crashed = True
+                if page is not None:
+                    page.finish(crash=str(event.get("reason") or "the page's process has ended"))
+        elif method == "Target.attachedToTarget":
+            self._on_attached(event)
+
+    def _on_paused(self, page: _Page | None, event: dict[str, Any]) -> None:
+        """Answer a request, or begin to."""
+        if page is None:
+            self._fail(event, "Aborted")
+        elif event["resourceType"] != "Document" or event["frameId"] != self._target:
+            page.requests.on_paused(event)
+        elif not page.is_served:
+            page.is_served = True
+            fulfil(self.browser.devtools, self._session, event["requestId"], answer_of(page.response))
+        else:
+            self._on_move(page, event)
+
+    def _on_move(self, page: _Page, event: dict[str, Any]) -> None:
+        """End the page if it leads to another URL. One that loads itself again, or sends a form, stays."""
+        self._fail(event, "Aborted")
+        target = redirect_target(page.url, event["request"]["url"])
+        if target is not None and target.partition("#")[0] != page.url and event["request"]["method"] == "GET":
+            page.moved_to = target
+            page.finish()
+
+    def _on_attached(self, event: dict[str, Any]) -> None:
+        """Let workers of the page run, whose requests the tab sees. Anything else that a page opens is closed."""
+        opened = event["targetInfo"]
+        if opened["type"] == "worker":
+            self.browser.devtools.send("Runtime.runIfWaitingForDebugger", session=event["sessionId"])
+        elif opened["targetId"] != self._target:
+            self.browser.devtools.send("Target.closeTarget", targetId=opened["targetId"])
+
+    def _fail(self, event: dict[str, Any], reason: str) -> None:
+        self._send("Fetch.failRequest", requestId=event["requestId"], errorReason=reason)
+
+
+def _rendered(
+    response: FetchResponse, body: bytes, rendering: Rendering, *, moved_to: str | None, cut: bool
+) -> FetchResponse:
+    """Return the response with the document as its body, which is in UTF-8 whatever the server's was."""
+    headers = [pair for pair in response.headers if pair[0].lower() != "content-type"]
+    types = header_lines(response.headers, "content-type")
+    kind = types[-1].partition(";")[0].strip() if types else ""
+    return msgspec.structs.replace(
+        response,
+        headers=[*headers, ("Content-Type", f"{kind or 'text/html'}; charset=utf-8")],
+        headers_by_name=None,
+        body=body,
+        truncated=cut,
+        moved_to=moved_to,
+        rendering=rendering,
+    )

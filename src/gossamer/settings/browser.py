@@ -1,0 +1,51 @@
+"""Settings of the browser that builds pages."""
+
+from typing import Annotated, Literal
+
+from gossamer.settings.groups import SettingGroup, field_of, integers, numbers
+from gossamer.settings.ranges import Bytes, Count, Seconds
+
+
+class BrowserSettings(SettingGroup):
+    """The browser that builds pages, and the limits of what a page may load and take."""
+
+    program: str = field_of(
+        "",
+        "Chromium or Chrome, as a path or a name on PATH. Empty: the first that is installed, chromium-headless-shell "
+        "before the others",
+    )
+    user: str = field_of(
+        "",
+        "User as whom the browser runs if Gossamer runs as root. Empty: nobody. Without root it is always the user of "
+        "Gossamer",
+    )
+    sandbox: bool = field_of(
+        True,
+        "Confine pages by the sandbox of the browser. no: only where a container or a machine of its own confines them",
+    )
+    processes: Annotated[int, integers(1, 64)] = field_of(1, "Browsers of each worker process")
+    tabs: Annotated[int, integers(1, 64)] = field_of(4, "Pages that one browser builds at once")
+    seconds: Annotated[float, numbers(0, 600, above=True)] = field_of(
+        30.0, "Seconds in which a page is built. The document is then taken as it is"
+    )
+    quiet: Annotated[float, numbers(0.01, 60)] = field_of(
+        0.25, "Seconds without a change after which a document is complete"
+    )
+    max_requests: Annotated[int, integers(0, 100_000)] = field_of(
+        200, "Largest number of requests that a page may make, besides its own"
+    )
+    max_bytes: Bytes = field_of(20 * 1024 * 1024, "Largest number of bytes that these requests of a page may receive")
+    host_requests: Annotated[int, integers(1, 1000)] = field_of(
+        4, "Largest number of such requests to one host at once, for all pages of a worker process"
+    )
+    other_sites: Literal["none", "scripts", "all"] = field_of(
+        "scripts",
+        "What pages may load from other registered domains. scripts: scripts, style sheets and data, but neither "
+        "frames nor known trackers; none: nothing; all: everything",
+    )
+    cache: Bytes = field_of(32 * 1024 * 1024, "Bytes of the cache that the pages of a worker process share")
+    retire_pages: Count = field_of(500, "Pages after which a browser is replaced by a new one")
+    retire_seconds: Seconds = field_of(1800.0, "Age at which a browser is replaced")
+    retire_memory: Annotated[int, integers(128 * 2**20, 2**40, unit="bytes")] = field_of(
+        1024 * 2**20, "Memory of a browser in bytes at which it is replaced"
+    )

@@ -1,0 +1,41 @@
+"""Builds the fetch backend of rendered pages from settings. Imported only where pages are rendered."""
+
+from gossamer.fetch.backend import FetchBackend
+from gossamer.render.backend import BrowserBackend
+from gossamer.render.browser import LaunchOptions
+from gossamer.render.pool import BrowserLimits, BrowserPool
+from gossamer.render.program import browser_user, find_program
+from gossamer.render.requests import Loader, LoadLimits
+from gossamer.render.tab import WaitLimits
+from gossamer.settings import Settings
+
+
+def launch_options(settings: Settings) -> LaunchOptions:
+    """Return the instructions to start a browser. Raises BrowserMissing if there is none that can be used."""
+    browser = settings.browser
+    return LaunchOptions(
+        program=find_program(browser.program),
+        user=browser_user(browser.user, sandbox=browser.sandbox),
+        sandbox=browser.sandbox,
+    )
+
+
+def browser_backend(settings: Settings, http: FetchBackend) -> BrowserBackend:
+    """Return a backend that fetches through `http` and renders. Raises BrowserMissing."""
+    browser = settings.browser
+    loads = LoadLimits(
+        requests=browser.max_requests,
+        bytes=browser.max_bytes,
+        host_requests=browser.host_requests,
+        cache_bytes=browser.cache,
+        other_sites=browser.other_sites,
+    )
+    limits = BrowserLimits(
+        browsers=browser.processes,
+        tabs=browser.tabs,
+        pages=browser.retire_pages,
+        seconds=browser.retire_seconds,
+        memory_bytes=browser.retire_memory,
+    )
+    waits = WaitLimits(seconds=browser.seconds, quiet_seconds=browser.quiet, document_bytes=settings.fetch.max_body)
+    return BrowserBackend(http, BrowserPool(launch_options(settings), limits, Loader(http, loads), waits))
