@@ -16,7 +16,6 @@ from gossamer.crawling.seeds import check_host, find_private_hosts
 from gossamer.errors import BadInput, FetchError, FetchRefused
 from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
-from gossamer.fetch.backend import FetchBackend
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, redirect_location
 from gossamer.fetch.proxies import first_proxy, resolve_names
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
@@ -37,6 +36,7 @@ from gossamer.worker.seen import SeenCache
 from gossamer.worker.spider import LinkSpider
 
 if TYPE_CHECKING:
+    from gossamer.fetch.backend import FetchBackend
     from gossamer.render.backend import BrowserBackend
 
 _SHOWN_CHARACTERS = 200
@@ -199,7 +199,7 @@ def _attempt(settings: Settings, plan: Plan, url: str) -> Attempt:
 
 
 async def _follow(
-    found: FetchedPage, attempt: Attempt, settings: Settings, backend: FetchBackend, robots: RobotsService
+    found: FetchedPage, attempt: Attempt, settings: Settings, backend: "FetchBackend", robots: RobotsService
 ) -> FetchResponse:
     """Send the request and follow its redirects, and record each in `found`. Returns the response that is no redirect.
 

@@ -8,7 +8,6 @@ it deletes the browser's folder also where this process was killed, because the 
 import asyncio
 import contextlib
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -24,6 +23,7 @@ import msgspec
 
 from gossamer.errors import BrowserCrashed, BrowserError, BrowserMissing, GossamerError
 from gossamer.render.devtools import DevTools
+from gossamer.render.program import BrowserUser
 
 _SUPERVISOR = (
     "exec 3<&0 4>&1 </dev/null >/dev/null; trap '' INT TERM HUP; "
@@ -89,7 +89,7 @@ class LaunchOptions(msgspec.Struct, frozen=True):
 
     program: str
     """Path of the program."""
-    user: str | None = None
+    user: BrowserUser | None = None
     """User as whom it runs. None: that of this process."""
     sandbox: bool = True
     """False: pages are not confined, which only a container or a machine of its own makes up for."""
@@ -130,7 +130,7 @@ class Browser:
         try:
             fence.bind(("127.0.0.1", 0))  # without `listen`, so that every connection is refused
             if options.user is not None:
-                shutil.chown(folder, options.user)
+                os.chown(folder, *options.user)
             # In a thread, because the fork of a large process takes milliseconds.
             process = await asyncio.to_thread(_spawn, options, folder, fence.getsockname()[1])
         except BaseException:
@@ -201,7 +201,7 @@ class Browser:
             del self._complaints[:-_STDERR_BYTES]
 
 
-def _place(user: str | None) -> str | None:
+def _place(user: BrowserUser | None) -> str | None:
     """Return where the folder of a browser is made; None: where temporary files go. Another user needs a place that all
     users reach."""
     place = Path(tempfile.gettempdir())
@@ -250,7 +250,7 @@ def _spawn(options: LaunchOptions, folder: Path, port: int) -> subprocess.Popen[
         env=environment,
         cwd=folder,
         start_new_session=True,
-        user=options.user,
-        group=None if options.user is None else pwd.getpwnam(options.user).pw_gid,
+        user=None if options.user is None else options.user.uid,
+        group=None if options.user is None else options.user.gid,
         extra_groups=None if options.user is None else [],
     )

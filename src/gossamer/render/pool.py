@@ -14,7 +14,7 @@ from gossamer.errors import BrowserCrashed, BrowserHung
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.render.browser import Browser, LaunchOptions
 from gossamer.render.memory import group_bytes
-from gossamer.render.requests import Loader
+from gossamer.render.requests import PageLoader
 from gossamer.render.tab import Tab, WaitLimits
 
 _MEMORY_POLL_SECONDS = 5.0
@@ -39,7 +39,7 @@ class BrowserLimits(msgspec.Struct, frozen=True):
 class BrowserPool:
     """Browsers and tabs. Belongs to one event loop; close it there. Browsers start with the first page."""
 
-    def __init__(self, launch: LaunchOptions, limits: BrowserLimits, loader: Loader, waits: WaitLimits) -> None:
+    def __init__(self, launch: LaunchOptions, limits: BrowserLimits, loader: PageLoader, waits: WaitLimits) -> None:
         self._launch = launch
         self._limits = limits
         self._loader = loader

@@ -5,6 +5,7 @@ import pwd
 import shutil
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from gossamer.errors import BrowserMissing
 
@@ -31,8 +32,16 @@ _COMMANDS = {
     "suse": "zypper install chromium",
 }
 """Commands that install a browser, by the names of systems in os-release."""
-_USER_BESIDE_ROOT = "nobody"
-"""User as whom the browser runs where Gossamer itself runs as root and the settings name none."""
+UNPRIVILEGED = 65534
+"""Number of the user and the group without rights, as which the browser runs where Gossamer runs as root and the
+settings name no user."""
+
+
+class BrowserUser(NamedTuple):
+    """User and group of a browser, as numbers."""
+
+    uid: int
+    gid: int
 
 
 def find_program(setting: str = "") -> str:
@@ -61,9 +70,9 @@ def install_command(*, platform: str = sys.platform, os_release: Path = Path("/e
     return "the package chromium of this system, or Chrome from https://www.google.com/chrome/"
 
 
-def browser_user(setting: str, *, sandbox: bool = True) -> str | None:
+def browser_user(setting: str, *, sandbox: bool = True) -> BrowserUser | None:
     """Return the user as whom the browser runs. None: the user of this process. `setting`: the name in the settings;
-    empty: `nobody` where this process is root's. `sandbox`: the browser confines its pages.
+    empty: the one without rights where this process is root's. `sandbox`: the browser confines its pages.
 
     Raises BrowserMissing where there is no such user, where only root could change to it, and where pages would have
     root's rights without a sandbox having been given up for that."""
@@ -71,16 +80,14 @@ def browser_user(setting: str, *, sandbox: bool = True) -> str | None:
         if setting and setting != pwd.getpwuid(os.geteuid()).pw_name:
             raise BrowserMissing(f"browser.user: only root can run a browser as {setting}. Leave the setting out.")
         return None
-    name = setting or _USER_BESIDE_ROOT
+    if not setting:
+        return BrowserUser(UNPRIVILEGED, UNPRIVILEGED)
     try:
-        user = pwd.getpwnam(name)
+        user = pwd.getpwnam(setting)
     except KeyError:
-        raise BrowserMissing(
-            f"browser.user: this process is root's, so the browser has to run as another user, and there is no user "
-            f"{name}. Name one that exists."
-        ) from None
+        raise BrowserMissing(f"browser.user: there is no user {setting}. Name one that exists.") from None
     if user.pw_uid:
-        return name
+        return BrowserUser(user.pw_uid, user.pw_gid)
     if sandbox:
         raise BrowserMissing(
             "browser.user: as root, a browser has no sandbox. Name another user, or set browser.sandbox to no if the "

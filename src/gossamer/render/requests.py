@@ -66,7 +66,7 @@ class CachedAnswer(msgspec.Struct, frozen=True):
         return len(self.body) + 1024
 
 
-class Loader:
+class PageLoader:
     """Sends the requests of all pages of a worker, and has the cache that they share."""
 
     def __init__(self, http: FetchBackend, limits: LoadLimits) -> None:
@@ -114,7 +114,7 @@ class Loader:
 class PageRequests:
     """Requests of one page while it is built."""
 
-    def __init__(self, devtools: DevTools, session: str, load: PageLoad, loader: Loader) -> None:
+    def __init__(self, devtools: DevTools, session: str, load: PageLoad, loader: PageLoader) -> None:
         self._devtools = devtools
         self._session = session
         self._load = load

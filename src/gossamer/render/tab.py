@@ -16,7 +16,7 @@ from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines
 from gossamer.model.record import Rendering
 from gossamer.policy.urls import redirect_target
 from gossamer.render.browser import Browser
-from gossamer.render.requests import Loader, PageRequests, answer_of, fulfil
+from gossamer.render.requests import PageLoader, PageRequests, answer_of, fulfil
 from gossamer.render.scripts import QUIET, SNAPSHOT
 
 _SNAPSHOT_SECONDS = 5.0
@@ -36,7 +36,7 @@ class WaitLimits(msgspec.Struct, frozen=True):
     """Characters of a document, approximately its bytes. A longer one is cut."""
 
 
-class _Page:
+class _PageState:
     """State of the page that a tab is building."""
 
     def __init__(self, request: FetchRequest, response: FetchResponse, requests: PageRequests) -> None:
@@ -71,7 +71,7 @@ class Tab:
         self._session = session
         self._context = context
         self._user_agent = ""
-        self._page: _Page | None = None
+        self._page: _PageState | None = None
         self._world: int | None = None
         self.crashed = False
         """True: its renderer has ended."""
@@ -98,7 +98,7 @@ class Tab:
         return tab
 
     async def render(
-        self, request: FetchRequest, response: FetchResponse, loader: Loader, limits: WaitLimits
+        self, request: FetchRequest, response: FetchResponse, loader: PageLoader, limits: WaitLimits
     ) -> FetchResponse:
         """Build the page of a response, and return the response with the document as its body.
 
@@ -107,7 +107,7 @@ class Tab:
         assert load is not None
         started = time.monotonic()
         requests = PageRequests(self.browser.devtools, self._session, load, loader)
-        self._page = page = _Page(request, response, requests)
+        self._page = page = _PageState(request, response, requests)
         self._world = None
         self.browser.pages += 1
         try:
@@ -150,7 +150,7 @@ class Tab:
                 except BrowserHung:
                     self.browser.kill()
 
-    async def _build(self, page: _Page, limits: WaitLimits, deadline: float) -> Literal["quiet", "time", "moved"]:
+    async def _build(self, page: _PageState, limits: WaitLimits, deadline: float) -> Literal["quiet", "time", "moved"]:
         """Load the page and wait until it is complete. `deadline`: monotonic time. Returns the reason of the end."""
         navigation = asyncio.ensure_future(
             self._call("Page.navigate", seconds=limits.seconds + _SNAPSHOT_SECONDS, url=page.url)
@@ -188,7 +188,7 @@ class Tab:
             await page.requests.idle(max(0.0, deadline - time.monotonic()))
         return "moved"
 
-    async def _snapshot(self, page: _Page, limits: WaitLimits) -> tuple[bytes, bool]:
+    async def _snapshot(self, page: _PageState, limits: WaitLimits) -> tuple[bytes, bool]:
         """Return the document, and whether it was cut."""
         try:
             found = await self._evaluate(SNAPSHOT, page.url, limits.document_bytes, seconds=_SNAPSHOT_SECONDS)
@@ -259,7 +259,7 @@ class Tab:
         elif method == "Target.attachedToTarget":
             self._on_attached(event)
 
-    def _on_paused(self, page: _Page | None, event: dict[str, Any]) -> None:
+    def _on_paused(self, page: _PageState | None, event: dict[str, Any]) -> None:
         """Answer a request, or begin to."""
         if page is None:
             self._fail(event, "Aborted")
@@ -271,7 +271,7 @@ class Tab:
         else:
             self._on_move(page, event)
 
-    def _on_move(self, page: _Page, event: dict[str, Any]) -> None:
+    def _on_move(self, page: _PageState, event: dict[str, Any]) -> None:
         """End the page if it leads to another URL. One that loads itself again, or sends a form, stays."""
         self._fail(event, "Aborted")
         target = redirect_target(page.url, event["request"]["url"])

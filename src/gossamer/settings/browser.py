@@ -16,8 +16,8 @@ class BrowserSettings(SettingGroup):
     )
     user: str = field_of(
         "",
-        "User as whom the browser runs if Gossamer runs as root. Empty: nobody. Without root it is always the user of "
-        "Gossamer",
+        "User as whom the browser runs if Gossamer runs as root. Empty: the one without rights (65534). Without root "
+        "it is always the user of Gossamer",
     )
     sandbox: bool = field_of(
         True,

@@ -185,6 +185,18 @@ class WorkerSettings(SettingGroup):
     """Size and life of the worker processes."""
 
     concurrency: Concurrency = field_of(64, "Requests in flight per process", option=SettingOption(HOW_FAST, "N"))
+    render: bool = field_of(
+        False,
+        "Also render pages in a browser, for requests that ask for it. It needs Chromium or Chrome. A crawl from the "
+        "command line that renders pages needs no such setting",
+        option=SettingOption(
+            WHERE,
+            of="others",
+            name="worker_render",
+            flags=("--render",),
+            help="Also render pages in a browser, for requests that ask for it. It needs Chromium or Chrome.",
+        ),
+    )
     processes: Annotated[int, integers(0, 256)] = field_of(
         1,
         "Number of worker processes. auto: one for each CPU; a single one for a crawl of at most 2,000 pages, or 100 "

@@ -5,7 +5,7 @@ from gossamer.render.backend import BrowserBackend
 from gossamer.render.browser import LaunchOptions
 from gossamer.render.pool import BrowserLimits, BrowserPool
 from gossamer.render.program import browser_user, find_program
-from gossamer.render.requests import Loader, LoadLimits
+from gossamer.render.requests import LoadLimits, PageLoader
 from gossamer.render.tab import WaitLimits
 from gossamer.settings import Settings
 
@@ -38,4 +38,4 @@ def browser_backend(settings: Settings, http: FetchBackend) -> BrowserBackend:
         memory_bytes=browser.retire_memory,
     )
     waits = WaitLimits(seconds=browser.seconds, quiet_seconds=browser.quiet, document_bytes=settings.fetch.max_body)
-    return BrowserBackend(http, BrowserPool(launch_options(settings), limits, Loader(http, loads), waits))
+    return BrowserBackend(http, BrowserPool(launch_options(settings), limits, PageLoader(http, loads), waits))

@@ -524,10 +524,8 @@ def _terms(
 ) -> Terms:
     """Return the options that all requests of the crawl carry. Raises BadInput for those that contradict each other."""
     crawl, fetch = settings.crawl, settings.fetch
+    _check_scope(crawl)
     domains, hosts, directories = _scope_places(crawl.scope, seeds)
-    if crawl.scope == "any" and crawl.allow_domain:
-        both = f"{label('scope')} any and {label('allow_domain')}"
-        raise BadInput(f"{both} contradict each other: any host is in scope already. Omit one of them.")
     domains = tuple(sorted({*domains, *map(domain_name, crawl.allow_domain)}))
     terms = Terms(
         maxdepth=crawl.depth,
@@ -574,6 +572,13 @@ def _terms(
             f"{_PLACES_IN_SCOPE:,}. Split the seeds into several crawls."
         )
     return terms
+
+
+def _check_scope(crawl: CrawlSettings) -> None:
+    """Raise BadInput for options of the scope that contradict each other."""
+    if crawl.scope == "any" and crawl.allow_domain:
+        both = f"{label('scope')} any and {label('allow_domain')}"
+        raise BadInput(f"{both} contradict each other: any host is in scope already. Omit one of them.")
 
 
 def _scope_places(scope: str, seeds: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:

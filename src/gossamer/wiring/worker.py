@@ -10,6 +10,8 @@ Fixed: the outputs are closed last, because that may fail.
 import asyncio
 import contextlib
 import logging
+import os
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -19,6 +21,7 @@ from gossamer.commit.committer import CommitLimits, Committer, KnownPages
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import FrontierAccess
+from gossamer.errors import FrontierError
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
 from gossamer.fetch.egress import MAX_RESPONSE_BYTES, EgressMonitor
@@ -43,7 +46,7 @@ from gossamer.telemetry.performance import PerformanceRecorder
 from gossamer.telemetry.recordings import FOLDER, this_process
 from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.wiring.outputs import OutputLosses, missing_sentence, open_outputs
-from gossamer.wiring.plan import address_service, check_settings, keeps_index
+from gossamer.wiring.plan import address_service, check_settings, keeps_index, renders
 from gossamer.wiring.processes import usable_cpus
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context, ContextOptions, Contexts, SharedMemory
@@ -169,6 +172,10 @@ async def open_worker(
     troubles are only logged. `seen`: what the worker shares with others of its command.
     """
     check_settings(settings)
+    if _has_browser(settings):
+        from gossamer.wiring.browser import launch_options  # imported late: most workers have no browser
+
+        launch_options(settings)  # a missing browser is named before anything is fetched
     loaded = SpiderSet(spiders or known_spiders())
     spiders = loaded.names
     parts = _WorkerParts(settings, frontier, loaded, pool=pool, run=run, bus=bus, reader=reader, say=say, seen=seen)
@@ -178,6 +185,7 @@ async def open_worker(
             _leaseholder(
                 settings, frontier, parts.resolver, parts.troubles, pool=pool, spiders=(*spiders, ASSET_SPIDER)
             ) as holder,
+            _browser_announced(settings, frontier, parts.retrier, pool=pool),
             _statistics_reported(settings, frontier, parts, spiders),
         ):
             worker = parts.worker(holder)
@@ -308,9 +316,9 @@ class _WorkerParts:
                 asset_bytes=settings.fetch.max_asset,
                 body_bytes=settings.fetch.max_body,
                 proxies=self._proxies,
+                open_browser=self._open_browser,
             ),
             budget=self.budget,
-            open_browser=self._open_browser,
         )
         if egresses := self._proxies.egresses():  # before the first lease
             holder.set_egress(*egresses)
@@ -455,6 +463,37 @@ async def _spiders_announced(
         yield
 
 
+def _has_browser(settings: Settings) -> bool:
+    """Return whether the worker renders pages."""
+    return settings.worker.render or renders(settings)
+
+
+@asynccontextmanager
+async def _browser_announced(
+    settings: Settings, frontier: ValkeyFrontier, retrier: Retrier, *, pool: str
+) -> AsyncIterator[None]:
+    """Announce the browser of a worker to the frontier, at once and every minute, and end the announcement with the
+    worker."""
+    if not _has_browser(settings):
+        yield
+        return
+    name = f"{socket.gethostname()}-{os.getpid()}"
+    lasting = partial(frontier.announce_browser, pool=pool, worker=name, seconds=3 * _ANNOUNCE_SECONDS)
+
+    async def announce() -> None:
+        while True:
+            await asyncio.sleep(_ANNOUNCE_SECONDS)
+            await retrier.call_frontier(lasting)
+
+    await lasting()
+    try:
+        async with _in_background(announce()):
+            yield
+    finally:
+        with contextlib.suppress(FrontierError):
+            await frontier.announce_browser(pool=pool, worker=name, seconds=0)
+
+
 @asynccontextmanager
 async def _statistics_reported(
     settings: Settings, frontier: ValkeyFrontier, parts: _WorkerParts, spiders: Sequence[str]
@@ -490,7 +529,7 @@ async def _leaseholder(
     """
     egress = settings.egress or _proxy_egress(settings)
     if not settings.fetch.egress_url:
-        yield await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=egress)
+        yield await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=egress, browser=_has_browser(settings))
         return
     clients = make_clients(settings, resolver, body_bytes=MAX_RESPONSE_BYTES)
     monitor = EgressMonitor(
@@ -502,7 +541,9 @@ async def _leaseholder(
     )
     try:
         await monitor.refresh()
-        holder = await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=monitor.name)
+        holder = await frontier.open_leaseholder(
+            pool=pool, spiders=spiders, egress=monitor.name, browser=_has_browser(settings)
+        )
         async with _in_background(monitor.run(holder.set_egress)):
             yield holder
     finally:

@@ -142,6 +142,8 @@ class Context:
     """True: HTML is read also where its links are not followed."""
     _shown_headers: tuple[Headers, dict[str, list[str]]] | None = None
     """Request headers, and how records show them."""
+    _render_match: UrlExpressions | None = None
+    """Expressions of the URLs that are rendered, once they are needed."""
 
     def __init__(
         self,
@@ -189,7 +191,6 @@ class Context:
         self.extracts = terms.extract is not None
         self.reads_html = bool(self.include_links or self.custom_parse or self.extracts or self.asset_kinds)
         """True: HTML is read also where its links are not followed."""
-        self._render_match: UrlExpressions | None = None
         self._maxdepth = None if spider.ignores_maxdepth else terms.maxdepth
         self._rules_name = rules_name(terms)
         memory.rules(self._rules_name, terms)  # raises for rules that are not valid

@@ -18,7 +18,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,7 +36,6 @@ from gossamer.errors import (
     NotSentInTime,
     ProxyFailed,
 )
-from gossamer.fetch.backend import FetchBackend
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, redirect_location
@@ -61,6 +60,9 @@ from gossamer.worker.proxies import WorkerProxies
 from gossamer.worker.records import LARGE_BYTES, NO_TEXT, bare_record, page_record, wire_of, without_long_body
 from gossamer.worker.robots import RobotsChecker, RobotsPostponed, RobotsRefused
 from gossamer.worker.sitemaps import MAX_SITEMAP_BYTES, SitemapTurns
+
+if TYPE_CHECKING:
+    from gossamer.fetch.backend import FetchBackend
 
 log = logging.getLogger("gossamer.worker")
 
@@ -92,6 +94,8 @@ class FetchPolicy(msgspec.Struct, frozen=True):
     body_bytes: int
     """Largest body that a record has. Of a sitemap, more than that is read."""
     proxies: WorkerProxies
+    open_browser: "Callable[[], FetchBackend]"
+    """Returns the backend of rendered pages when the first one comes, and may raise BrowserMissing."""
 
 
 class Fetcher:
@@ -108,11 +112,9 @@ class Fetcher:
         *,
         policy: FetchPolicy,
         budget: ByteBudget,
-        open_browser: Callable[[], FetchBackend],
     ) -> None:
         """`counts`: counts with the worker's tally. `budget`: the one of bytes in which `clients` count the bodies that
-        they receive. Large pages count in it until they are committed. `open_browser` returns the backend of rendered
-        pages when the first one comes, and may raise BrowserMissing."""
+        they receive. Large pages count in it until they are committed."""
         self._frontier = access.frontier
         self._holder = access.holder
         self._retrier = access.retrier
@@ -130,7 +132,7 @@ class Fetcher:
         self._body_bytes = policy.body_bytes
         self._sitemap_turns = SitemapTurns()
         self._budget = budget
-        self._open_browser = open_browser
+        self._open_browser = policy.open_browser
         self._browser: FetchBackend | None = None
         self._last_context: Context | None = None
         self._slow_hosts = SlowHosts()
@@ -240,7 +242,7 @@ class Fetcher:
         except Exception as error:
             return self._fail_unexpectedly(attempt, error)
 
-    def _backend(self, attempt: Attempt, request: FetchRequest) -> FetchBackend:
+    def _backend(self, attempt: Attempt, request: FetchRequest) -> "FetchBackend":
         """Return the backend of a request: the browser for a page that is to be rendered, else the HTTP client."""
         reason = (
             ""

@@ -35,7 +35,13 @@ async def test_an_error_before_the_fetch_of_a_page_with_content_becomes_its_reco
     tally, unused = Tally(), cast(Any, None)
     proxies = WorkerProxies(ProxyOptions(), tally.fail_proxy, Troubles())
     policy = FetchPolicy(
-        keep_wire=False, retries=0, retry_base_seconds=0.0, asset_bytes=0, body_bytes=0, proxies=proxies
+        keep_wire=False,
+        retries=0,
+        retry_base_seconds=0.0,
+        asset_bytes=0,
+        body_bytes=0,
+        proxies=proxies,
+        open_browser=unused,
     )
     access = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None))
     reader = cast(Any, SimpleNamespace(contents=BrokenContents()))

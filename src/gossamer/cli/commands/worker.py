@@ -51,7 +51,7 @@ Spiders = Annotated[
 
 @options.takes(
     "output", "csv_guard", "bus", "prefix", "concurrency", "processes", "contact", "resolve", "allow_network",
-    "ca_file", "egress", "frontier", "data_dir",
+    "ca_file", "egress", "frontier", "data_dir", "worker_render",
 )  # fmt: skip
 def worker(
     pool: Pool = SHARED_POOL,
