@@ -1,6 +1,7 @@
 """What every test run needs."""
 
 import os
+import sys
 from collections.abc import Generator
 from typing import Any
 
@@ -14,6 +15,8 @@ from tests.servers.reaper import pytest_cmdline_main  # noqa: F401 (a hook)
 # Processes that tests start find compiled modules, as those of an installed Gossamer do, also where this is set: to
 # compile them again takes each of hundreds of processes a third of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# So does pytest: to compile the tests takes each of its processes as long as to collect them.
+sys.dont_write_bytecode = False
 
 
 @pytest.hookimpl(wrapper=True)

@@ -58,7 +58,9 @@ class _Run:
     broken: list[BaseException] = field(default_factory=list)
 
 
-def run_plan(plan: Plan, folder: Path, database: PostgreSql, *, real: bool, limit_seconds: float) -> Outcome:
+def run_plan(
+    plan: Plan, folder: Path, database: PostgreSql, *, real: bool, limit_seconds: float, nodes: int = 4
+) -> Outcome:
     """Run it. `real`: the jobs are run by Scrapy, not by the stand-in."""
     began = time.monotonic()
     folder.mkdir(parents=True)
@@ -66,7 +68,7 @@ def run_plan(plan: Plan, folder: Path, database: PostgreSql, *, real: bool, limi
     judge = folder / "judge"
     judge.touch()
     judge.chmod(0o666)  # jobs may run as users of their own
-    with estate(folder, database, nodes=4, slots=6, limit_seconds=limit_seconds, stand_in=not real) as found:
+    with estate(folder, database, nodes=nodes, slots=6, limit_seconds=limit_seconds, stand_in=not real) as found:
         run = _Run(plan, found, judge)
         _wait_for_nodes(run)
         _deploy(run)

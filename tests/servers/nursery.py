@@ -46,23 +46,32 @@ _NUMBER = struct.Struct("!i")
 
 
 class _Order(msgspec.Struct):
-    """What is to be run, `python -m module arguments`, in the project's folder."""
+    """What is to be run: `python -m module arguments` in a folder."""
 
     module: str
     arguments: list[str]
     environment: dict[str, str]
     log: str
+    folder: str
 
 
 class Reared:
     """A process of a nursery, with what tests use of `subprocess.Popen`, and as it is there."""
 
-    def __init__(self, module: str, arguments: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        folder: Path = _ROOT,
+    ) -> None:
         """Run `main` of this module, whose answer is the exit code. Both of its streams go to `log`, which is emptied.
-        `environment` is all of it; what Python itself reads of it at its start has no effect."""
+        `environment` is all of it; of what Python itself reads at its start, only PYTHONPATH has an effect."""
         self.returncode: int | None = None
         self._reports, theirs = socket.socketpair()
-        order = _Order(module, [*arguments], dict(environment), str(log))
+        order = _Order(module, [*arguments], dict(environment), str(log), str(folder))
         with theirs:
             socket.send_fds(next(_nurseries()), [msgspec.json.encode(order) + b"\n"], [theirs.fileno()])
         self._reports.settimeout(_START_SECONDS)
@@ -173,6 +182,9 @@ def _become(order: _Order) -> NoReturn:
     os.close(log)
     os.environ.clear()
     os.environ.update(order.environment)
+    os.chdir(order.folder)
+    path = order.environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [order.folder, *filter(None, path)]
     sys.argv = [order.module, *order.arguments]
     main: Any = importlib.import_module(order.module).main
     sys.exit(main())

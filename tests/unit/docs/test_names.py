@@ -4,6 +4,7 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,18 +39,24 @@ def _sources() -> Iterator[Path]:
             yield from (ROOT / folder).rglob(f"*.{ending}")
 
 
-FILES = {"/" + path.relative_to(ROOT).as_posix() for path in _sources()}
+@cache
+def _files() -> frozenset[str]:
+    return frozenset("/" + path.relative_to(ROOT).as_posix() for path in _sources())
 
 
-def _classes() -> Iterator[str]:
-    for path in _sources():
-        if path.suffix == ".py":
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.ClassDef):
-                    yield node.name
+@cache
+def _classes() -> frozenset[str]:
+    trees = (ast.parse(path.read_text()) for path in _sources() if path.suffix == ".py")
+    return frozenset((*(name for tree in trees for name in _classes_in(tree)), *dir(builtins), *OF_OTHERS))
 
 
-CLASSES = {*_classes(), *dir(builtins), *OF_OTHERS}
+def _classes_in(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of classes. Only statements are walked: an expression contains none."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            if isinstance(node, ast.ClassDef):
+                yield node.name
+            yield from _classes_in(node)
 
 
 def _code(page: Path) -> list[str]:
@@ -64,14 +71,14 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relati
 def test_every_source_file_exists(page: Path) -> None:
     for code in _code(page):
         if FILE.fullmatch(code) and code not in IN_TUTORIALS:
-            assert any(path.endswith("/" + code) for path in FILES), f"{code}: no such file"
+            assert any(path.endswith("/" + code) for path in _files()), f"{code}: no such file"
 
 
 @every_page
 def test_every_class_exists(page: Path) -> None:
     for code in _code(page):
         for name in CLASS.findall(code):
-            assert name.rpartition(".")[2] in CLASSES, f"{name}: no such class"
+            assert name.rpartition(".")[2] in _classes(), f"{name}: no such class"
 
 
 def test_the_architecture_names_every_package() -> None:
