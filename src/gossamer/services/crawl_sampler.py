@@ -63,9 +63,13 @@ class CrawlSampler:
         """Crawls that run, as far as this process has seen."""
         self._sweep = 0
         """Number of the sweep, from 1. The first one also reads the crawls that have ended."""
+        self._is_sweeping = False
+        """True: the sweep has begun and not ended. One that an outage interrupted goes on."""
         self._cursor = ""
         self._began_at = 0.0
         self._due_at = float("-inf")
+        self._renews_at = float("-inf")
+        """Time until which this process has the turn to sample, and need not ask for it."""
 
     @property
     def pause_seconds(self) -> float:
@@ -77,12 +81,13 @@ class CrawlSampler:
         if self.pause_seconds:
             return
         self._due_at = self._monotonic() + _PAGE_SECONDS
-        if not await self._history.take_turn(_TURN, owner=self._owner, seconds=_TURN_SECONDS):
+        if not await self._has_turn():
             # Another process samples. When it does not any more, this one begins anew.
-            self._sweep, self._cursor, self._running = 0, "", {}
+            self._sweep, self._is_sweeping, self._cursor, self._running = 0, False, "", {}
             self._due_at = self._monotonic() + _TURN_SECONDS / 4
             return
-        if not self._cursor:
+        if not self._is_sweeping:
+            self._is_sweeping = True
             self._sweep += 1
             self._began_at = self._monotonic()
         state = CrawlState.RUNNING if self._sweep > 1 else None
@@ -91,7 +96,17 @@ class CrawlSampler:
         self._cursor = cursor
         if not cursor:
             await self._end_sweep()
+            self._is_sweeping = False
             self._due_at = max(self._due_at, self._began_at + _SWEEP_SECONDS)
+
+    async def _has_turn(self) -> bool:
+        """Return whether this process samples. It renews its turn when half of it is over, so that an idle service
+        seldom writes."""
+        now = self._monotonic()
+        if now >= self._renews_at:
+            is_mine = await self._history.take_turn(_TURN, owner=self._owner, seconds=_TURN_SECONDS)
+            self._renews_at = now + _TURN_SECONDS / 2 if is_mine else float("-inf")
+        return now < self._renews_at
 
     async def record(self, infos: Sequence[CrawlInfo]) -> None:
         """Write those of these crawls that have changed, and their domains."""

@@ -1,6 +1,7 @@
 """The historian on a real frontier, bus and database: it may be killed anywhere, and run several times."""
 
 import asyncio
+import contextlib
 import itertools
 import random
 import signal
@@ -17,6 +18,7 @@ from sqlalchemy import select
 from gossamer.bus.base import Topics
 from gossamer.bus.streams import StreamsBus
 from gossamer.control.stats import Counters
+from gossamer.errors import FrontierError
 from gossamer.frontier.base import Submission
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.history.database import HistoryDatabase
@@ -27,6 +29,7 @@ from gossamer.model.json_codec import encode_value
 from gossamer.model.messages.history import RequestFailed
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, spider_seed
+from gossamer.services.crawl_sampler import CrawlSampler
 from gossamer.services.historian import Historian
 from gossamer.services.maintenance import Finisher
 from gossamer.services.outbound import OutboundPublisher
@@ -34,8 +37,9 @@ from gossamer.sinks.history import HistoryTopic
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
+from gossamer.valkey.shards import Shards
 from tests.servers.postgresql import PostgreSql, postgresql
-from tests.servers.valkey import Server
+from tests.servers.valkey import Server, standalone
 
 _numbers = itertools.count()
 PROGRAM = """
@@ -92,14 +96,7 @@ class Cluster:
         return Historian(self.frontier, self.bus, Topics(), store, Metrics(), owner=owner, retention_seconds=1e6)
 
     async def begin(self, *names: str) -> None:
-        """Begin crawls of three requests each."""
-        submissions = []
-        for name in names:
-            crawl = Crawl(id=CrawlId("shop", name), max_pages=50)
-            urls = [f"http://a.test/{name}/{number}" for number in range(3)]
-            fingerprints = [fingerprint(url, seed=spider_seed(self.frontier.secret, "link")) for url in urls]
-            submissions.append(Submission(crawl, Terms(), [Batch("link", "a.test", 1, 0, urls, fingerprints)]))
-        await self.frontier.submit(submissions)
+        await begin(self.frontier, *names)
 
     async def stop(self, *names: str) -> None:
         for name in names:
@@ -130,6 +127,17 @@ async def cluster(bus: StreamsBus, one_server: Server, blobs: BlobStore, url: st
     await finisher.close()
     await outbound.close()
     await history.close()
+
+
+async def begin(frontier: ValkeyFrontier, *names: str) -> None:
+    """Begin crawls of three requests each."""
+    submissions = []
+    for name in names:
+        crawl = Crawl(id=CrawlId("shop", name), max_pages=50)
+        urls = [f"http://a.test/{name}/{number}" for number in range(3)]
+        fingerprints = [fingerprint(url, seed=spider_seed(frontier.secret, "link")) for url in urls]
+        submissions.append(Submission(crawl, Terms(), [Batch("link", "a.test", 1, 0, urls, fingerprints)]))
+    await frontier.submit(submissions)
 
 
 async def run_until(step: Callable[[], Awaitable[object]], done: Callable[[], Awaitable[bool]]) -> None:
@@ -191,6 +199,32 @@ async def test_a_crawl_that_ended_before_any_sample_is_there_with_its_counts(clu
     assert row is not None
     assert (row.info.total().added, row.info.options and row.info.options.max_pages) == (3, 50)
     await role.close()
+
+
+async def test_what_an_outage_interrupts_goes_on(url: str) -> None:
+    """The first sweep takes over what ended before there was a history, also where the frontier is away at first."""
+    history = HistoryStore(url)
+    with standalone(options={"appendonly": "yes", "appendfsync": "always"}) as server:
+        shards = await Shards.connect(server.address)
+        frontier = await ValkeyFrontier.from_connection(shards)
+        await begin(frontier, "early")
+        await frontier.stop_crawl(CrawlId("shop", "early"))
+        sampler = CrawlSampler(frontier, history, owner="a")
+        server.kill()
+        with pytest.raises(FrontierError):
+            await sampler.sample()
+        server.start()
+
+        async def sample() -> None:
+            with contextlib.suppress(FrontierError):  # until it has loaded its data
+                await sampler.sample()
+
+        async def is_there() -> bool:
+            return await state_of(history, "early") == "stopped"
+
+        await run_until(sample, is_there)
+        await shards.close()
+    await history.close()
 
 
 async def test_two_historians_count_once(cluster: Cluster) -> None:
