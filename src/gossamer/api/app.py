@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer import __version__
-from gossamer.api import classic, crawls, domains, events, openapi, pages, past, status, submit, urls
+from gossamer.api import classic, crawls, domains, events, openapi, pages, past, status, submit, topics, urls
 from gossamer.api.access import OPEN_PATHS, UNLIMITED_PATHS, Authentication
 from gossamer.api.context import ApiContext, normalized_path
 from gossamer.api.openapi import COMMON_REFUSALS, EXAMPLES, SCHEMAS, ProblemModel, refusal
@@ -44,7 +44,7 @@ character, percent-encoded."""
 """Introduction of the description. docs/reference/openapi.json contains it."""
 _ROUTERS = (
     submit.router, crawls.router, crawls.crawl_router, events.router, pages.router, past.router, urls.router,
-    domains.router, status.cluster, classic.router, status.health, openapi.docs,
+    domains.router, topics.router, status.cluster, classic.router, status.health, openapi.docs,
 )  # fmt: skip
 """All endpoints, in the order of the description. No two match the same path."""
 _MESSAGE_SCHEMAS = {
@@ -242,6 +242,7 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
         schemas.pop(name, None)
     schemas["Problem"] = ProblemModel.model_json_schema()
     schemas["Policy"] = domains.PolicyModel.model_json_schema()
+    schemas["Resubmission"] = topics.Resubmission.model_json_schema()
     schemas["Policies"] = domains.PolicyPage.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["Policies"].pop("$defs", None)  # a second copy of Policy: its references lead to the one above
     left_out = ("$schema", "$comment")  # the comments are for maintainers

@@ -316,6 +316,25 @@ EXAMPLES: dict[tuple[str, str], Any] = {
             }
         ],
     },
+    ("topics", "200"): {
+        "items": [{"name": "demo.incoming", "messages": 12, "is_of_requests": True}],
+        "lag": 0,
+        "dead_letter": "demo.dead_letter",
+    },
+    ("dead_letters", "200"): {
+        "items": [
+            {
+                "topic": "demo.incoming",
+                "message": '{"appid": "shop", "crawlid": "prices", "url": "https://example.com", "maxdepth": -1}',
+                "message_encoding": "text",
+                "field": "maxdepth",
+                "reason": "must be at least 0",
+                "timestamp": 1767225600.0,
+            }
+        ],
+        "cursor": "MTc2NzIyNTYwMC0w",
+        "more": False,
+    },
     ("queues", "200"): {"total": 20, "items": [{"spiderid": "link", "queued": 20, "domains": 1}]},
     ("queue_domains", "200"): {"items": [{"domain": "example.com", "queued": 20}], "cursor": ""},
     ("classic_index", "200"): _CLASSIC_INDEX,

@@ -108,12 +108,12 @@ async def _answer(
     await check_known(context, crawl)
     topic = context.topics.crawled_by(crawl.appid) if context.per_app else context.topics.crawled
     async with request.app.state.topic_reads:
-        reader = await context.bus.read([topic], from_beginning=True, after=_decode_cursor(cursor))
+        reader = await context.bus.read([topic], from_beginning=True, after=decode_cursor(cursor))
         try:
             records, more = await _read(context, reader, crawl, limit, is_wanted)
         finally:
             await reader.close()
-    body = {"items": records, "cursor": _encode_cursor(reader.cursor()), "more": more}
+    body = {"items": records, "cursor": encode_cursor(reader.cursor()), "more": more}
     return Response(msgspec.json.encode(body), media_type="application/json")
 
 
@@ -159,13 +159,13 @@ def _with_time_zone(record: bytes, timestamp: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(fields))
 
 
-def _encode_cursor(bus_cursor: str) -> str:
+def encode_cursor(bus_cursor: str) -> str:
     """Return the bus's cursor in characters that a URL need not encode. Clients keep it, so the form is fixed."""
     return base64.urlsafe_b64encode(bus_cursor.encode()).decode().rstrip("=")
 
 
-def _decode_cursor(cursor: str) -> str:
-    """Reverse `_encode_cursor`. Raises BadInput."""
+def decode_cursor(cursor: str) -> str:
+    """Reverse `encode_cursor`. Raises BadInput."""
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gossamer.dashboard import crawls, domains, overview, workers
+from gossamer.dashboard import bus, crawls, domains, overview, workers
 from gossamer.dashboard.sections import Connect, DashboardSection, NavigationEntry, OverviewPart, PageRoute
 from gossamer.dashboard.visitors import ADMIN, RUN
 
@@ -19,11 +19,14 @@ ROUTES: Final = {
     "/domain": PageRoute("GET", domains.show),
     "/domain/change": PageRoute("POST", domains.change, ADMIN),
     "/workers": PageRoute("GET", workers.show),
+    "/bus": PageRoute("GET", bus.show),
+    "/bus/replay": PageRoute("POST", bus.replay, RUN),
 }
 _NAVIGATION: Final = (
     NavigationEntry("/crawls", "nav.crawls", is_for_all=True),
     NavigationEntry("/domains", "nav.domains", is_for_all=True),
     NavigationEntry("/workers", "nav.workers", is_for_all=True),
+    NavigationEntry("/bus", "nav.bus", is_for_all=True),
 )
 
 

@@ -229,6 +229,10 @@ class Metrics:
         with server.running():
             yield f"{address.rpartition(':')[0]}:{server.server_port}"
 
+    def sample(self, info: MetricInfo) -> float:
+        """Return the value of a metric without labels. 0: nothing has set it."""
+        return self._registry.get_sample_value(info.name) or 0.0
+
     def render(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)

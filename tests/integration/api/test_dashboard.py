@@ -183,6 +183,34 @@ async def test_a_german_browser_gets_german_pages(service: Service) -> None:
     assert "Kein Crawl läuft." in answer.text
 
 
+async def test_a_rejected_request_is_shown_with_its_reason_mended_and_sent_again(service: Service) -> None:
+    bus, topics = service.context.bus, service.context.topics
+    assert "No request was rejected." in await text(service, "/bus")
+    letter = {"topic": topics.incoming, "message": HOSTILE, "message_encoding": "text", "field": "maxdepth",
+              "reason": "must be at least 0", "timestamp": 1.0}  # fmt: skip
+    await bus.publish(topics.dead_letter, [msgspec.json.encode(letter), b"\xffno letter"])
+    page = await text(service, "/bus")
+    assert "maxdepth: must be at least 0" in page
+    assert HOSTILE not in page
+    assert "not a dead letter of Gossamer" in page
+    first = (await service.http.get("/v1/dead-letters", params={"limit": 1})).json()
+    assert ([each["field"] for each in first["items"]], first["more"]) == (["maxdepth"], True)
+    rest = (await service.http.get("/v1/dead-letters", params={"cursor": first["cursor"]})).json()
+    assert ([each["topic"] for each in rest["items"]], rest["more"]) == ([""], False)
+    form = {"topic": topics.incoming, "message": '{"mended": 1}', "message_encoding": "text"}
+    sent = await service.http.post("/ui/bus/replay", data=form)
+    assert (sent.status_code, sent.headers["location"]) == (303, "/ui/bus?sent=yes")
+    reader = await bus.read([topics.incoming], from_beginning=True)
+    assert [message.value for message in await reader.take(at_most=10, wait_seconds=5)] == [b'{"mended": 1}']
+    await reader.close()
+    for bad in ({"topic": topics.crawled}, {"message_encoding": "base64"}, {"message_encoding": "x"}):
+        refused = await service.http.post("/ui/bus/replay", data={**form, **bad})
+        assert refused.status_code == 400
+        assert re.search(r'role="alert">[^<]+<', refused.text)
+    shown = (await service.http.get("/v1/topics")).json()
+    assert {"name": topics.incoming, "messages": 1, "is_of_requests": True} in shown["items"]
+
+
 # --- who may --------------------------------------------------------------------------------------------------------
 
 
@@ -332,6 +360,10 @@ async def _hostile(service: Service) -> None:
     ]
     topic = service.context.topics.crawled_by("shop")
     await service.context.bus.publish(topic, [msgspec.json.encode(record) for record in records])
+    incoming, dead = service.context.topics.incoming, service.context.topics.dead_letter
+    await service.context.bus.publish(incoming, [b"{}"])
+    letter = {"topic": incoming, "message": WORSE, "field": EVIL, "reason": WORSE, "timestamp": 1.0}
+    await service.context.bus.publish(dead, [msgspec.json.encode(letter)])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -341,7 +373,7 @@ async def test_every_page_can_be_used_and_runs_no_script_of_others(
 ) -> None:
     await _hostile(service)
     crawl = urlencode({"appid": "shop", "crawlid": EVIL})
-    paths = ["", "crawls", "crawls/new", "domains", "domain?domain=a.test", "workers", "login", f"crawl?{crawl}",
+    paths = ["", "crawls", "crawls/new", "domains", "domain?domain=a.test", "workers", "bus", "login", f"crawl?{crawl}",
              *(f"crawl/pages?{crawl}&kind={kind}" for kind in ("pages", "failures", "items"))]  # fmt: skip
 
     def visit() -> list[Any]:

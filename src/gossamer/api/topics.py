@@ -1,0 +1,170 @@
+"""Endpoints about the message bus: its topics, what the services have still to read, and requests that were rejected.
+
+A rejected request is a dead letter: a message on a topic of its own, with the reason. Fixed: the form of answers and of
+cursors, which clients keep.
+"""
+
+import base64
+import binascii
+from typing import Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from gossamer.api import openapi as describe
+from gossamer.api.context import Context
+from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
+from gossamer.api.pages import decode_cursor, encode_cursor
+from gossamer.api.problems import bad_request
+from gossamer.telemetry.metrics import LAG
+
+_POLL_SECONDS = 0.2
+"""Longest wait for the first message. A remote broker may need several polls before it reports the end of a topic."""
+_POLLS = 10
+"""Polls of one call. With fewer, a remote broker may seem to have no dead letters."""
+
+_EXAMPLE = {
+    "topic": "demo.incoming",
+    "message": '{"appid": "shop", "crawlid": "prices", "url": "https://example.com"}',
+    "message_encoding": "text",
+}
+
+router = APIRouter(prefix="/v1", tags=["cluster"])
+
+
+class TopicStatus(ResponseModel):
+    """A topic of the bus."""
+
+    name: str
+    messages: int
+    """Messages that the topic holds now, read or not"""
+    is_of_requests: bool
+    """True: the services read requests from it"""
+
+
+class TopicList(ResponseModel):
+    """The topics, and the requests that wait in them."""
+
+    items: list[TopicStatus]
+    lag: int
+    """Requests that the services have not read, as this process measured it last, some seconds ago"""
+    dead_letter: str
+    """Name of the topic with rejected requests"""
+
+
+class DeadLetter(ResponseModel):
+    """A request that was rejected."""
+
+    topic: str
+    """Topic from which it came"""
+    message: str
+    """The message as it came"""
+    message_encoding: str = "text"
+    """`text`, or `base64` if the message is not UTF-8"""
+    field: str = ""
+    """Field that is at fault; empty: the whole message"""
+    reason: str = ""
+    timestamp: float = 0.0
+    """Epoch seconds of the rejection"""
+
+
+class DeadLetterPage(ResponseModel):
+    """A page of dead letters, in the order in which they were published."""
+
+    items: list[DeadLetter]
+    cursor: str
+    """`cursor` of the next call, which may be made now or later"""
+    more: bool
+    """True: there may be more now. False: there are none at present"""
+
+
+class Resubmission(ResponseModel):
+    """A message to send again."""
+
+    topic: str
+    message: str
+    message_encoding: Literal["text", "base64"] = "text"
+
+
+@router.get(
+    "/topics",
+    operation_id="topics",
+    summary="List the topics of the bus",
+    response_model=TopicList,
+    responses=refusals(503),
+)
+async def list_topics(context: Context) -> TopicList:
+    """Topics are created when something is first published to them."""
+    topics, requests = context.topics, frozenset(context.topics.requests)
+    return TopicList(
+        items=[
+            TopicStatus(name=topic.name, messages=topic.messages, is_of_requests=topic.name in requests)
+            for topic in await context.bus.topics()
+        ],
+        lag=int(context.metrics.sample(LAG)),
+        dead_letter=topics.dead_letter,
+    )
+
+
+@router.get(
+    "/dead-letters",
+    operation_id="dead_letters",
+    summary="List rejected requests with their reasons",
+    response_model=DeadLetterPage,
+    responses=refusals(400, 503),
+)
+async def list_dead_letters(context: Context, request: Request, cursor: Cursor = "", limit: Limit = 50) -> Any:
+    """Dead letters are available as long as the bus keeps them."""
+    topic = context.topics.dead_letter
+    if not await context.bus.existing([topic]):
+        return DeadLetterPage(items=[], cursor=cursor, more=False)
+    async with request.app.state.topic_reads:
+        reader = await context.bus.read([topic], from_beginning=True, after=decode_cursor(cursor))
+        try:
+            found: list[DeadLetter] = []
+            for _ in range(_POLLS):
+                messages = await reader.take(at_most=limit - len(found), wait_seconds=_POLL_SECONDS)
+                found += [_dead_letter(message.value) for message in messages]
+                await reader.acknowledge(messages)
+                if len(found) >= limit or reader.is_at_end():
+                    break
+            more = len(found) >= limit or not reader.is_at_end()
+        finally:
+            await reader.close()
+    return DeadLetterPage(items=found, cursor=encode_cursor(reader.cursor()), more=more)
+
+
+def _dead_letter(value: bytes) -> DeadLetter:
+    """Return a message of the topic. One that Gossamer has not written is shown as it is."""
+    try:
+        return DeadLetter(**msgspec.json.decode(value, type=dict[str, Any]))
+    except (msgspec.DecodeError, TypeError, ValueError):
+        return DeadLetter(topic="", message=value.decode("utf-8", "replace"), reason="not a dead letter of Gossamer")
+
+
+@router.post(
+    "/dead-letters/replay",
+    operation_id="dead_letter_replay",
+    summary="Send a rejected request again",
+    status_code=202,
+    response_class=Response,
+    responses={202: {"description": "The message is on the topic"}, **refusals(400, 503)},
+    openapi_extra=describe.body(
+        {"application/json": {"schema": {"$ref": f"{describe.SCHEMAS}Resubmission"}, "example": _EXAMPLE}},
+        "The message, perhaps with its fault mended",
+    ),
+)
+async def replay_dead_letter(context: Context, request: Request) -> Response:
+    """Publish a message to a topic of requests. The services check it as any other: if it is rejected again, it is a
+    new dead letter. The old one stays where it is."""
+    try:
+        given = Resubmission.model_validate_json(await request.body())
+        encoded = given.message_encoding == "base64"
+        value = base64.b64decode(given.message, validate=True) if encoded else given.message.encode()
+    except (binascii.Error, ValueError) as error:
+        raise bad_request(str(error).partition("\n")[0]) from None
+    if given.topic not in context.topics.requests:
+        raise bad_request(f"must be one of {', '.join(context.topics.requests)}", where="topic")
+    await context.bus.publish(given.topic, [value])
+    return Response(status_code=202)

@@ -1,0 +1,45 @@
+"""The bus: its topics, requests that wait in them, and rejected requests, which can be mended and sent again."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from gossamer.dashboard.pages import DashboardPage
+from gossamer.dashboard.service import ApiRefused
+
+_A_PAGE: Final = 20
+
+
+async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
+    """Return the page."""
+    topics, letters = await asyncio.gather(
+        page.service.get("/v1/topics"),
+        page.service.get("/v1/dead-letters", cursor=page.query.get("cursor"), limit=_A_PAGE),
+    )
+    return page.render(
+        "bus.html",
+        topics=topics["items"],
+        lag=topics["lag"],
+        letters=letters["items"],
+        cursor=letters["cursor"] if letters["more"] else "",
+        requests=frozenset(topic["name"] for topic in topics["items"] if topic["is_of_requests"]),
+        was_sent=page.query.get("sent") == "yes",
+        fault=fault,
+        status_code=status_code,
+    )
+
+
+async def replay(page: DashboardPage) -> Response:
+    """Send a rejected request again, as the form has it, and show the page."""
+    given: Mapping[str, Any] = {
+        "topic": page.form.get("topic", ""),
+        "message": page.form.get("message", ""),
+        "message_encoding": page.form.get("message_encoding", "text"),
+    }
+    try:
+        await page.service.call("POST", "/v1/dead-letters/replay", body=given)
+    except ApiRefused as error:
+        return await show(page, fault=error.detail, status_code=error.status)
+    return page.go("/bus", sent="yes")
