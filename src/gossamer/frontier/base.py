@@ -128,6 +128,9 @@ class Leaseholder(Protocol):
         again; or None: the domain is paused or blacklisted. The request does not count as in flight. A call whose reply
         was lost may have charged a hit: repeating it makes the crawl slower, never faster."""
 
+    def take_browser_lane(self) -> None:
+        """Also lease requests that are to be rendered, from now on. May be repeated."""
+
     def set_egress(self, *egresses: str) -> None:
         """Set the address that the worker fetches from, beginning with the next lease; with several, each lease is for
         one of them (`Lease.egress`). Empty: the address has no name."""

@@ -197,6 +197,16 @@ class WorkerSettings(SettingGroup):
             help="Also render pages in a browser, for requests that ask for it. It needs Chromium or Chrome.",
         ),
     )
+    render_only: bool = field_of(
+        False,
+        "Only render pages in a browser, and leave all other requests to other workers. A crawl from the command line "
+        "fetches all of its pages",
+        option=SettingOption(
+            WHERE,
+            of="others",
+            help="Only render pages in a browser, and leave all other requests to other workers.",
+        ),
+    )
     processes: Annotated[int, integers(0, 256)] = field_of(
         1,
         "Number of worker processes. auto: one for each CPU; a single one for a crawl of at most 2,000 pages, or 100 "

@@ -10,8 +10,6 @@ Fixed: the outputs are closed last, because that may fail.
 import asyncio
 import contextlib
 import logging
-import os
-import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,7 +19,6 @@ from gossamer.commit.committer import CommitLimits, Committer, KnownPages
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import FrontierAccess
-from gossamer.errors import FrontierError
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
 from gossamer.fetch.egress import MAX_RESPONSE_BYTES, EgressMonitor
@@ -45,8 +42,9 @@ from gossamer.telemetry.logs import SeedErrors, Troubles
 from gossamer.telemetry.performance import PerformanceRecorder
 from gossamer.telemetry.recordings import FOLDER, this_process
 from gossamer.telemetry.tally import Tally, WorkerCounts
+from gossamer.wiring.browser_lane import BrowserLane, takes_browser_lane, takes_plain_lane
 from gossamer.wiring.outputs import OutputLosses, missing_sentence, open_outputs
-from gossamer.wiring.plan import address_service, check_settings, keeps_index, renders
+from gossamer.wiring.plan import address_service, check_settings, keeps_index
 from gossamer.wiring.processes import usable_cpus
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context, ContextOptions, Contexts, SharedMemory
@@ -172,7 +170,7 @@ async def open_worker(
     troubles are only logged. `seen`: what the worker shares with others of its command.
     """
     check_settings(settings)
-    if _has_browser(settings):
+    if takes_browser_lane(settings, run):
         from gossamer.wiring.browser import launch_options  # imported late: most workers have no browser
 
         launch_options(settings)  # a missing browser is named before anything is fetched
@@ -183,12 +181,12 @@ async def open_worker(
         async with (
             _spiders_announced(frontier, spiders, parts.retrier, pool=pool),
             _leaseholder(
-                settings, frontier, parts.resolver, parts.troubles, pool=pool, spiders=(*spiders, ASSET_SPIDER)
+                settings, frontier, parts.resolver, parts.troubles, pool=pool, spiders=(*spiders, ASSET_SPIDER), run=run
             ) as holder,
-            _browser_announced(settings, frontier, parts.retrier, pool=pool),
+            _browser_announced(settings, frontier, parts.retrier, holder, pool=pool, run=run) as lane,
             _statistics_reported(settings, frontier, parts, spiders),
         ):
-            worker = parts.worker(holder)
+            worker = parts.worker(holder, lane)
             name = run.crawl.id.crawlid if run is not None else pool
             limits = StageLimits(
                 requests=settings.worker.concurrency,
@@ -289,7 +287,7 @@ class _WorkerParts:
         # A service has any number of crawls, so nothing shows the counts of their filters.
         return SharedMemory(cache, filters=self._counts.filters if self._run is not None else None)
 
-    def worker(self, holder: ValkeyLeaseholder) -> Worker:
+    def worker(self, holder: ValkeyLeaseholder, lane: BrowserLane) -> Worker:
         """Return the worker that leases by `holder`."""
         settings, frontier, run = self._settings, self._frontier, self._run
         access = FrontierAccess(frontier, holder, self.retrier)
@@ -336,14 +334,14 @@ class _WorkerParts:
                 dead_after_seconds=settings.worker.heartbeat,
                 drain_seconds=settings.worker.drain,
             ),
-            run=self._watched(run) if run is not None else None,
+            run=self._watched(run, lane) if run is not None else None,
         )
 
-    def _watched(self, run: Run) -> WatchedRun:
+    def _watched(self, run: Run, lane: BrowserLane) -> WatchedRun:
         """Return the run whose end ends the worker."""
         spiders = (*self._loaded_spiders.names, ASSET_SPIDER)
         stalled = StalledRun(self._frontier, spiders, self.troubles)
-        return WatchedRun(run.crawl.id, run.number, run.crawl.idle_seconds, stalled)
+        return WatchedRun(run.crawl.id, run.number, run.crawl.idle_seconds, stalled, lane.take)
 
     async def follow_proxies(self, holder: ValkeyLeaseholder) -> None:
         """Lease for the addresses of the proxies that can be used, where each has a budget of its own. Also end reports
@@ -463,35 +461,23 @@ async def _spiders_announced(
         yield
 
 
-def _has_browser(settings: Settings) -> bool:
-    """Return whether the worker renders pages."""
-    return settings.worker.render or renders(settings)
-
-
 @asynccontextmanager
 async def _browser_announced(
-    settings: Settings, frontier: ValkeyFrontier, retrier: Retrier, *, pool: str
-) -> AsyncIterator[None]:
-    """Announce the browser of a worker to the frontier, at once and every minute, and end the announcement with the
-    worker."""
-    if not _has_browser(settings):
-        yield
-        return
-    name = f"{socket.gethostname()}-{os.getpid()}"
-    lasting = partial(frontier.announce_browser, pool=pool, worker=name, seconds=3 * _ANNOUNCE_SECONDS)
-
-    async def announce() -> None:
-        while True:
-            await asyncio.sleep(_ANNOUNCE_SECONDS)
-            await retrier.call_frontier(lasting)
-
-    await lasting()
-    try:
-        async with _in_background(announce()):
-            yield
-    finally:
-        with contextlib.suppress(FrontierError):
-            await frontier.announce_browser(pool=pool, worker=name, seconds=0)
+    settings: Settings,
+    frontier: ValkeyFrontier,
+    retrier: Retrier,
+    holder: ValkeyLeaseholder,
+    *,
+    pool: str,
+    run: Run | None,
+) -> AsyncIterator[BrowserLane]:
+    """Announce the worker while it takes requests that are to be rendered."""
+    lane = BrowserLane(settings, frontier, retrier, holder, pool=pool, is_taken=takes_browser_lane(settings, run))
+    async with _in_background(lane.announce()):
+        try:
+            yield lane
+        finally:
+            await lane.close()
 
 
 @asynccontextmanager
@@ -520,16 +506,19 @@ async def _leaseholder(
     *,
     pool: str,
     spiders: Sequence[str],
+    run: Run | None,
 ) -> AsyncIterator[ValkeyLeaseholder]:
-    """Return a lease holder, which the worker closes.
+    """Return a lease holder, which the worker closes. `run`: the one that its command crawls; None: it works for the
+    pool.
 
     It leases under this machine's egress, the public address that requests come from or a name for it. Limits of a site
     that hold for each address are counted by the egress.
     Where `fetch.egress_url` names a service that reports the public address, the egress follows its answers.
     """
     egress = settings.egress or _proxy_egress(settings)
+    lanes = {"plain": takes_plain_lane(settings, run), "browser": takes_browser_lane(settings, run)}
     if not settings.fetch.egress_url:
-        yield await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=egress, browser=_has_browser(settings))
+        yield await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=egress, **lanes)
         return
     clients = make_clients(settings, resolver, body_bytes=MAX_RESPONSE_BYTES)
     monitor = EgressMonitor(
@@ -541,9 +530,7 @@ async def _leaseholder(
     )
     try:
         await monitor.refresh()
-        holder = await frontier.open_leaseholder(
-            pool=pool, spiders=spiders, egress=monitor.name, browser=_has_browser(settings)
-        )
+        holder = await frontier.open_leaseholder(pool=pool, spiders=spiders, egress=monitor.name, **lanes)
         async with _in_background(monitor.run(holder.set_egress)):
             yield holder
     finally:

@@ -180,6 +180,8 @@ class WatchedRun(msgspec.Struct, frozen=True):
     """Time that the run must have nothing to do before it is finished. If it is not 0, the worker checks for that."""
     stalled: StalledRun | None = None
     """Gets the state of the run while nothing of it is due."""
+    on_rendering: Callable[[], None] | None = None
+    """Called while requests of the run wait to be rendered, and the worker has nothing to do."""
 
 
 class Worker:
@@ -411,6 +413,8 @@ class Worker:
             info = await self._frontier.crawl_info(run.crawl)
             if info is None or info.state is not CrawlState.RUNNING or info.run != run.number:
                 return True
+            if info.rendering.waiting and run.on_rendering is not None:
+                run.on_rendering()
             if run.stalled is not None and not self._holder.has_later_work:
                 await run.stalled.look(info)
         except FrontierUnavailable:

@@ -22,6 +22,7 @@ from gossamer.net.credentials import hide_secrets
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.valkey.datadir import running_address
+from gossamer.wiring.browser_lane import takes_browser_lane
 from gossamer.wiring.frontier import connect, warn_of_servers
 from gossamer.wiring.outputs import check_app_outputs
 from gossamer.wiring.processes import with_process_count
@@ -51,7 +52,7 @@ Spiders = Annotated[
 
 @options.takes(
     "output", "csv_guard", "bus", "prefix", "concurrency", "processes", "contact", "resolve", "allow_network",
-    "ca_file", "egress", "frontier", "data_dir", "worker_render",
+    "ca_file", "egress", "frontier", "data_dir", "worker_render", "render_only",
 )  # fmt: skip
 def worker(
     pool: Pool = SHARED_POOL,
@@ -72,6 +73,10 @@ def worker(
     Ctrl-C or SIGTERM stops it safely: requests in flight are finished, the others go to other workers.
     """
     settings = with_process_count(options.load_settings(given))
+    if takes_browser_lane(settings, None):
+        from gossamer.wiring.browser import launch_options  # imported late: most workers have no browser
+
+        launch_options(settings)  # a missing browser is named before anything is done
     logs.set_up(settings.log_level, style=settings.log_format)
     with fork_server(settings):
         summary = _summary(settings, pool, spider or [], quiet=quiet or json)

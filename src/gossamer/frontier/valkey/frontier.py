@@ -230,7 +230,9 @@ class ValkeyFrontier:
         holder = ValkeyLeaseholder(
             self._commands,
             pool=pool,
-            names=codec.lane_names(spiders, plain=plain, browser=browser),
+            spiders=spiders,
+            plain=plain,
+            browser=browser,
             egress=egress,
             dead_after_ms=self._dead_after_ms,
             retention_ms=self._retention_ms,

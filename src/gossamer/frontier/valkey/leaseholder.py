@@ -78,13 +78,14 @@ class ValkeyLeaseholder:
         commands: ScriptCommands,
         *,
         pool: str,
-        names: Sequence[str],
+        spiders: Sequence[str],
+        plain: bool,
+        browser: bool,
         egress: str,
         dead_after_ms: int,
         retention_ms: int,
         clock: Callable[[], float] | None,
     ) -> None:
-        """`names`: the names under which the requests that it takes are stored (see `codec.lane_names`)."""
         self._commands = commands
         self._pool = pool
         self._dead_after_ms = dead_after_ms
@@ -98,12 +99,14 @@ class ValkeyLeaseholder:
                 commands,
                 shard,
                 worker=self.worker,
-                names=names,
+                names=codec.lane_names(spiders, plain=plain, browser=browser),
                 on_lost=self._drop_lost,
                 on_settled=self._after_settlement,
             )
             for shard in range(commands.count)
         ]
+        self._spiders = spiders
+        self._takes_browser_lane = browser
         self._use_egresses((egress,))
         self._background = BackgroundSteps(self._woken.set)
         self._listener: asyncio.Task[None] | None = None
@@ -367,6 +370,14 @@ class ValkeyLeaseholder:
         return _SOON_SECONDS if is_late(start, now=time.monotonic()) else 0.0
 
     # --- waiting and heartbeats ---------------------------------------------------------------------------------------
+
+    def take_browser_lane(self) -> None:
+        if self._takes_browser_lane:
+            return
+        self._takes_browser_lane = True
+        for session in self._sessions:
+            session.lease_names(codec.lane_names(self._spiders, plain=False, browser=True))
+        self._woken.set()
 
     def set_egress(self, *egresses: str) -> None:
         check_names(*egresses)

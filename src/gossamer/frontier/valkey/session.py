@@ -122,6 +122,11 @@ class ShardSession:
         """Time at which the shard has requests again, as far as it announced, on the leaseholder's clock."""
         return min(self._dues.get(egress, 0.0) for egress in self.egresses)
 
+    def lease_names(self, names: Sequence[str]) -> None:
+        """Also lease requests that are stored under these names."""
+        self._stored_names += names
+        self.make_due()
+
     def make_due(self) -> None:
         """Ask the shard again for each egress."""
         self._dues.clear()
