@@ -1,6 +1,7 @@
 """Links of a spider that are to be rendered: the crawl waits for a worker with a browser, and says so."""
 
 import asyncio
+import os
 import subprocess
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def test_a_crawl_tells_that_it_waits_for_a_browser(tmp_path: Path) -> None:
                 "--rate", "100/1", "--crawl-id", "lanes", "--frontier", server.address,
             ),
             cwd=tmp_path,
+            env=os.environ | {"GOSSAMER_BROWSER__PROGRAM": "no-such"},
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
