@@ -9,7 +9,8 @@ from gossamer.bus.streams import StreamsBus
 from gossamer.control.stats import Counters
 from gossamer.fakeweb import FakeWeb, WebSpec, html
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import DomainPolicy, Terms
+from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Terms
+from gossamer.model.request import Batch
 from gossamer.services.reporter import ServiceReporter
 from gossamer.telemetry.metrics import Metrics
 from gossamer.valkey.embedded import EmbeddedValkey
@@ -84,5 +85,17 @@ async def test_an_empty_queue_is_shown_as_empty(tmp_path: Path) -> None:
         assert await seat.lease(limit=1)
         await reporter.run_once()
         assert b'gossamer_queued{spider="link"} 0.0' in metrics.render()
+        run = await frontier.open_crawl(Crawl(id=CrawlId("app", "rendered")))
+        batch = Batch("link", "b.test", 0, 0, ["http://b.test/"], [7], render=True)
+        await frontier.add(run, Terms(), [batch], seeds=True)
+        await frontier.announce_browser(pool="shared", worker=seat.worker, seconds=60)
+        await reporter.run_once()
+        shown = metrics.render()
+        for line in (
+            b'gossamer_queued{spider="link"} 1.0',
+            b"gossamer_queued_to_render 1.0",
+            b"gossamer_browser_workers 1.0",
+        ):
+            assert line in shown
         await seat.close()
         await frontier.close()

@@ -80,7 +80,10 @@ class ServiceReporter:
         workers = await self._frontier.workers()
         self._metrics.workers.set(len(workers))
         self._metrics.leased.set(sum(worker.leased for worker in workers))
-        queued = {backlog.spider: backlog.queued for backlog in await self._frontier.backlog()}
+        self._metrics.browser_workers.set(sum(worker.browser for worker in workers))
+        backlogs = await self._frontier.backlog()
+        queued = {backlog.spider: backlog.queued for backlog in backlogs}
+        self._metrics.queued_to_render.set(sum(backlog.rendering for backlog in backlogs))
         self._spiders |= queued.keys()
         for spider in self._spiders:
             self._metrics.queued.labels(spider).set(queued.get(spider, 0))

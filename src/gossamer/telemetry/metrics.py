@@ -73,6 +73,12 @@ PROCESSES: Final = MetricInfo(
 WORKERS: Final = MetricInfo("gossamer_workers", "gauge", (), "Workers with a session at the frontier")
 LEASED: Final = MetricInfo("gossamer_leased", "gauge", (), "Requests that are leased to workers")
 QUEUED: Final = MetricInfo("gossamer_queued", "gauge", ("spider",), "Requests that wait in the frontier")
+QUEUED_TO_RENDER: Final = MetricInfo(
+    "gossamer_queued_to_render", "gauge", (), "Requests among these that wait for a worker with a browser"
+)
+BROWSER_WORKERS: Final = MetricInfo(
+    "gossamer_browser_workers", "gauge", (), "Workers with a browser that take requests to be rendered"
+)
 REQUESTS: Final = MetricInfo(
     "gossamer_requests_total",
     "counter",
@@ -155,7 +161,8 @@ CRAWL_PIPELINE: Final = MetricInfo(
 
 ALL_METRICS: Final = (
     PAGES, FAILED, DROPPED, RETRIES, UNREAD, PROXY_FAILURES, FAULTY_RESPONSES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING,
-    PROCESSES, WORKERS, LEASED, QUEUED, REQUESTS, LAG, EVENTS, HISTORY, RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP,
+    PROCESSES, WORKERS, LEASED, QUEUED, QUEUED_TO_RENDER, BROWSER_WORKERS, REQUESTS, LAG, EVENTS, HISTORY, RECLAIMED,
+    TRIMMED, TROUBLE, LOST_SHARDS, HTTP,
     HTTP_SECONDS, HTTP_CLOSED, CRAWL_STAGE, CRAWL_HELD, CRAWL_ITEMS, CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG,
     CRAWL_LATENCY, CRAWL_PIPELINE,
 )  # fmt: skip
@@ -183,6 +190,8 @@ class Metrics:
         self.workers = self._gauge(WORKERS)
         self.leased = self._gauge(LEASED)
         self.queued = self._gauge(QUEUED)
+        self.queued_to_render = self._gauge(QUEUED_TO_RENDER)
+        self.browser_workers = self._gauge(BROWSER_WORKERS)
         self.processes = self._gauge(PROCESSES)
 
     @classmethod
