@@ -230,9 +230,7 @@ class ValkeyFrontier:
         holder = ValkeyLeaseholder(
             self._commands,
             pool=pool,
-            spiders=spiders,
-            plain=plain,
-            browser=browser,
+            names=codec.lane_names(spiders, plain=plain, browser=browser),
             egress=egress,
             dead_after_ms=self._dead_after_ms,
             retention_ms=self._retention_ms,

@@ -78,14 +78,13 @@ class ValkeyLeaseholder:
         commands: ScriptCommands,
         *,
         pool: str,
-        spiders: Sequence[str],
-        plain: bool,
-        browser: bool,
+        names: Sequence[str],
         egress: str,
         dead_after_ms: int,
         retention_ms: int,
         clock: Callable[[], float] | None,
     ) -> None:
+        """`names`: the names under which the requests that it takes are stored (see `codec.lane_names`)."""
         self._commands = commands
         self._pool = pool
         self._dead_after_ms = dead_after_ms
@@ -99,14 +98,13 @@ class ValkeyLeaseholder:
                 commands,
                 shard,
                 worker=self.worker,
-                names=codec.lane_names(spiders, plain=plain, browser=browser),
+                names=names,
                 on_lost=self._drop_lost,
                 on_settled=self._after_settlement,
             )
             for shard in range(commands.count)
         ]
-        self._spiders = spiders
-        self._takes_browser_lane = browser
+        self._names = list(names)
         self._use_egresses((egress,))
         self._background = BackgroundSteps(self._woken.set)
         self._listener: asyncio.Task[None] | None = None
@@ -372,12 +370,12 @@ class ValkeyLeaseholder:
     # --- waiting and heartbeats ---------------------------------------------------------------------------------------
 
     def take_browser_lane(self) -> None:
-        if self._takes_browser_lane:
-            return
-        self._takes_browser_lane = True
-        for session in self._sessions:
-            session.lease_names(codec.lane_names(self._spiders, plain=False, browser=True))
-        self._woken.set()
+        spiders = {codec.read_name(name)[0]: None for name in self._names}
+        if added := [name for name in codec.lane_names(spiders, plain=False, browser=True) if name not in self._names]:
+            self._names += added
+            for session in self._sessions:
+                session.lease_names(added)
+            self._woken.set()
 
     def set_egress(self, *egresses: str) -> None:
         check_names(*egresses)
