@@ -27,14 +27,14 @@ ONCE_WHEN_QUICK = (
     "crawlee", "scrapling", "scrapy-redis", "scheduler", "addon", "scrapy-titles", "addon-titles", "scrapy-rules",
     "addon-rules", "fields", "gossamer-2",
 )  # fmt: skip
-"""What a quick run measures on its first site only: on the others they tell little more."""
+"""Crawlers that a quick run measures on its first site only, because other sites tell little more of them."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """0: everything was measured and every crawler fetched exactly the site's pages. 1: not so; the rows say why.
     130: interrupted; what was measured until then is printed all the same."""
     arguments = _parse(words)
-    for number in (signal.SIGINT, signal.SIGTERM):  # whoever stops us, the servers that we started have to stop, too
+    for number in (signal.SIGINT, signal.SIGTERM):  # a signal has to stop the servers that we started, too
         signal.signal(number, signal.default_int_handler)
     logging.basicConfig(level=logging.ERROR)  # that a server has no replica is known here
     repeats = 1 if arguments.quick else 3

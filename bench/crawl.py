@@ -29,8 +29,8 @@ def measure_site(
     repeats: int,
     startup: dict[str, float],
 ) -> None:
-    """Crawl it with each; the result goes to `sites` at once and gets its rows one by one, so that whoever interrupts
-    this keeps what is there.
+    """Crawl a site with each crawler. The result goes to `sites` at once and gets its rows one by one, so that an
+    interrupted run keeps them.
 
     `slow_share`: share of the pages that slow crawlers get. `repeats`: of short crawls. `startup`: CPU seconds by
     crawler, filled where it is not yet. A crawler that fails leaves a row that says why.

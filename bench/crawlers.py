@@ -1,4 +1,4 @@
-"""The rows of the comparison: how each crawler is told to crawl the same site as fast as it can."""
+"""The crawlers of the comparison, and the commands that make each crawl the same site as fast as it can."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ CONCURRENCY = 64
 
 
 class Store(Enum):
-    """The Valkey that a crawler wants beside it, started anew for each crawl."""
+    """Kinds of Valkey servers that are started beside a crawler, anew for each crawl."""
 
     NONE = "none"
     VOLATILE = "volatile"
@@ -30,16 +30,16 @@ class Job:
     """A URL a line."""
     output: Path
     address: str
-    """host:port that all the site's hosts are at."""
+    """host:port at which all hosts of the site are served."""
     folder: Path
-    """For whatever the crawler wants to put somewhere; empty."""
+    """Empty folder for files of the crawler."""
     store: str
-    """Address of the Valkey; empty: none was asked for."""
+    """Address of the Valkey; empty: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crawler:
-    """One row."""
+    """A crawler: one row of the comparison."""
 
     name: str
     title: str
@@ -56,7 +56,7 @@ class Crawler:
 
     @property
     def missing(self) -> str:
-        """Why it cannot run here. Empty: it can."""
+        """Reason why it cannot run here. Empty: it can."""
         if self.needs is None or self.needs.exists():
             return ""
         reason = BUILT / f"{self.needs.relative_to(BUILT).parts[0]}.skipped"
@@ -64,7 +64,7 @@ class Crawler:
 
 
 def _plain(*program: str) -> Callable[[Job], list[str]]:
-    """Of the crawlers that were written for this bench: they all take the same options."""
+    """Return the command of a crawler that was written for this bench: they all take the same options."""
 
     def command(job: Job) -> list[str]:
         return [

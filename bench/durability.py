@@ -1,4 +1,4 @@
-"""What durability costs a whole crawl: the embedded server as it is by default against one that writes nothing."""
+"""Measures what durability costs a crawl: the embedded server as it is by default against one that writes nothing."""
 
 from bench.crawl import crawl
 from bench.crawlers import CRAWLERS, Store

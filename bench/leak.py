@@ -50,14 +50,14 @@ WEIGHTS = {
     "other-host": 20,
     "tls": 4,
     "tls-new": 4,
-    "nobody": 1,
+    "closed-port": 1,
 }
-"""What is asked for, and how often in a thousand. `silent` is cancelled or times out; at `nobody` nobody listens."""
+"""Kinds of requests, and their number in a thousand. `silent` is cancelled or times out; `closed-port` is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the process holds between two rounds."""
+    """Resources that the process holds between two rounds."""
 
     requests: int
     resident_bytes: int
@@ -103,7 +103,7 @@ def _urls(plain: int, secure: int) -> dict[str, str]:
     return urls | {
         "tls": f"https://{HOST}:{secure}/page",
         "tls-new": f"https://{HOST}:{secure}/close",
-        "nobody": f"http://{HOST}:1/",
+        "closed-port": f"http://{HOST}:1/",
     }
 
 

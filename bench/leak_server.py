@@ -61,7 +61,7 @@ async def _main(context: ssl.SSLContext) -> None:
     plain = await loop.create_server(Server, "127.0.0.1", 0, backlog=4096)
     secure = await loop.create_server(Server, "127.0.0.1", 0, backlog=4096, ssl=context)
     print(plain.sockets[0].getsockname()[1], secure.sockets[0].getsockname()[1], flush=True)
-    # Until whoever started this goes away, however that happens.
+    # Until the process that started this goes away, however that happens.
     await loop.run_in_executor(None, sys.stdin.read)
 
 

@@ -20,7 +20,7 @@ _KILL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a command and the processes it waited for have used."""
+    """Time and memory that a command, and the processes it waited for, have used."""
 
     wall_seconds: float
     cpu_seconds: float

@@ -1,4 +1,4 @@
-"""Whether a crawler wrote every page once: what it left in its JSON Lines file, compared with the site."""
+"""Checks that a crawler wrote every page once: compares its JSON Lines file with the site."""
 
 from collections.abc import Set
 from pathlib import Path
@@ -15,7 +15,7 @@ class _Line(msgspec.Struct):
 
 
 def complaint(path: Path, expected: Set[str], *, least_body: int) -> str:
-    """What is wrong with the file, in a few words; empty: nothing. `least_body`: characters a whole page has."""
+    """Return the faults of the file in a few words; empty: none. `least_body`: characters of a whole page."""
     decoder = msgspec.json.Decoder(_Line)
     found: set[str] = set()
     records = failed = short = 0

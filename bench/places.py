@@ -1,4 +1,4 @@
-"""Where the bench finds and puts things."""
+"""Folders and programs of the bench."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 """The project."""
 BUILT = ROOT / ".cache" / "bench"
-"""What `bench/install` made."""
+"""Folder that `bench/install` fills."""
 PEERS_PYTHON = BUILT / "scrapy" / "bin" / "python"
 """The interpreter that has Scrapy and scrapy-redis."""
 

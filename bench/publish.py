@@ -43,17 +43,17 @@ _OURS = ("gossamer", "gossamer-2")
 
 
 class Figures(msgspec.Struct):
-    """What the README shows of a run."""
+    """Figures of a run that the README shows."""
 
     machine: str
     note: str
-    """When and how it was measured."""
+    """Date and manner of the measurement."""
     sites: dict[str, dict[str, float]]
     """Pages per CPU-second without start and end, by the names of site and crawler."""
 
 
 def reduced(results: dict[str, Any], note: str) -> Figures:
-    """Return what the README shows of the file that `python -m bench --json` has written."""
+    """Return the figures for the README from the file that `python -m bench --json` has written."""
     sites = {
         site["name"]: {
             row["crawler"]: round(row["running_pages_per_cpu_second"], 1)

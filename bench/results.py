@@ -1,10 +1,10 @@
-"""What was measured, as data: the rows of the comparison and what follows from them."""
+"""Results of measurements: the rows of the comparison, and ratios between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 PEERS = ("bare-rust", "bare-go", "spider", "colly", "scrapy", "scrapy-redis", "floor")
-"""Whom every row is compared with, by name."""
+"""Names of the crawlers that every row is compared with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,26 +17,26 @@ class CrawlRow:
     """Name of the only crawler to compare it with: Scrapy with the same spider. Empty: it is compared with all."""
     pages: int = 0
     crawls: int = 0
-    """How many were made."""
+    """Number of crawls that were made."""
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
-    """Of the crawling processes, from their start to their end."""
+    """CPU time of the crawling processes, from their start to their end."""
     startup_cpu_seconds: float = 0.0
-    """What the same command uses for a single page that links to nothing, with the Valkey beside it."""
+    """CPU time of the same command, and the Valkey beside it, for a single page without links."""
     web_cpu_seconds: float = 0.0
-    """Of the web server."""
+    """CPU time of the web server."""
     store_cpu_seconds: float = 0.0
-    """Of the Valkey beside it; 0 without one."""
+    """CPU time of the Valkey beside it; 0 without one."""
     peak_bytes: int = 0
     """Resident memory of the crawling processes together."""
     note: str = ""
-    """Why there are no figures, or what was wrong with the output."""
+    """Reason why there are no figures, or faults of the output."""
     left_out: bool = False
     """True: the crawler is not installed here, for the reason of the note."""
 
     @property
     def measured(self) -> bool:
-        """Whether there are figures."""
+        """True: there are figures."""
         return self.crawls > 0
 
     @property
@@ -50,13 +50,13 @@ class CrawlRow:
 
     @property
     def pages_per_cpu_second(self) -> float:
-        """Everything included: start and end, and the Valkey."""
+        """Pages per CPU-second of the whole command, with its start and end, and of the Valkey."""
         return self.pages / self.all_cpu_seconds if self.all_cpu_seconds else 0.0
 
     @property
     def running_pages_per_cpu_second(self) -> float:
-        """Without what starting and ending cost: what a longer crawl would come to. 0 where too little is left for a
-        figure (a tenth of a second)."""
+        """Pages per CPU-second without start and end, as a longer crawl would have. 0 where less than a tenth of a
+        second is left."""
         crawling = self.all_cpu_seconds - self.startup_cpu_seconds
         return self.pages / crawling if crawling >= 0.1 else 0.0
 
@@ -80,7 +80,7 @@ class Figure:
     value: float
     unit: str
     wanted: str = ""
-    """What the project promises, for comparison."""
+    """Figure that the project promises, for comparison."""
     note: str = ""
 
 
@@ -95,7 +95,7 @@ class Report:
 
 
 def ratios(row: CrawlRow, rows: Sequence[CrawlRow], *, running: bool = False) -> dict[str, float]:
-    """How many times as many pages per CPU-second as each peer that was measured, by the peer's name.
+    """Return the row's pages per CPU-second as a multiple of each measured peer's, by the peer's name.
 
     `running`: start and end left out on both sides. A row with a rival is compared with that, under the name of Scrapy.
     """

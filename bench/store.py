@@ -14,14 +14,14 @@ from gossamer.valkey.embedded import EmbeddedValkey
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Where it is. Both empty where none was wanted."""
+    """Address and process id of a Valkey. Both are empty where a crawler needs none."""
 
     address: str = ""
     pid: int = 0
 
 
 def embedded(folder: Path, *, durable: bool) -> EmbeddedValkey:
-    """The server, not started yet. Not durable: it writes nothing to the disk at all."""
+    """Return the server, which is not started yet. Not `durable`: it writes nothing to the disk."""
     return EmbeddedValkey(folder, name="bench", options={} if durable else {"appendonly": "no"})
 
 

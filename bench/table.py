@@ -113,7 +113,7 @@ def show(report: Report, console: Console) -> None:
 
 
 def markdown(report: Report) -> str:
-    """The same as Markdown."""
+    """Return the tables as Markdown."""
     parts = [report.machine]
     for table in tables(report):
         lines = [f"**{table.title}**\n"] if table.title else []

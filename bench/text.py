@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 
     pages_per_second: float
     pages_per_cpu_second: float
-    """Of the processes that extract; 0: there are none."""
+    """Pages per CPU second of the processes that extract; 0: there are none."""
     latencies: Sequence[float] = ()
     """Milliseconds of each request of the other crawl."""
 

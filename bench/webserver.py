@@ -21,7 +21,7 @@ class Served(Protocol):
 
     @property
     def pid(self) -> int:
-        """Of the server's first process."""
+        """Process id of the server's first process."""
 
 
 @contextlib.contextmanager

@@ -16,11 +16,11 @@ class Website:
 
     @property
     def pages(self) -> int:
-        """Of all hosts together; every crawler has to fetch each of them once."""
+        """Number of pages of all hosts together. Every crawler has to fetch each of them once."""
         return self.spec.hosts * self.spec.pages
 
     def share(self, share: float) -> "Website":
-        """The same site with this share of the pages of each host, at least one."""
+        """Return the site with this share of the pages of each host, at least one."""
         return replace(self, spec=replace(self.spec, pages=max(1, round(self.spec.pages * share))))
 
     def describe(self) -> str:

@@ -34,7 +34,7 @@ class Prices(msgspec.Struct, frozen=True):
 
     core_hour: float = 0.04
     gigabyte_hour: float = 0.005
-    """Of memory."""
+    """Price of a gigabyte of memory for an hour."""
     worker_gigabytes: float = 0.3
     """Memory of a worker process."""
 

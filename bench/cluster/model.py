@@ -48,7 +48,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     latencies: tuple[float, ...] = ()
     """Times of requests, instead of such a distribution."""
     latency_shares: tuple[float, ...] = ()
-    """How frequent each of them is."""
+    """Share of each of these times."""
     profile: str = "web"
     """Kind of page, from the measured costs."""
     links: float = 37.0
@@ -70,7 +70,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     has_outbox: bool = True
     """Links and settlements wait for others where their shard is busy."""
     size_exponent: float = 0.8
-    """Of the power law of the domains' sizes, by which links to other domains choose them."""
+    """Exponent of the power law of the domains' sizes, by which links to other domains choose them."""
     warm_up_seconds: float = 1.5
     seconds: float = 0.5
     """Simulated time after the warm-up, which the results are of."""

@@ -62,7 +62,7 @@ Call = tuple[Kind, Any, Reply | None]
 
 @dataclass
 class ShardLimits:
-    """What a shard's behaviour depends on, besides its costs."""
+    """Limits on which a shard's behaviour depends, besides its costs."""
 
     gap_seconds: float
     """Time between two requests to a domain."""

@@ -33,13 +33,13 @@ _LOAD_AT_START = 0.6
 
 @dataclass
 class WorkerLimits:
-    """What a worker's behaviour depends on, besides its costs."""
+    """Limits on which a worker's behaviour depends, besides its costs."""
 
     concurrency: int
     page_seconds: float
     """CPU time of a page in a busy worker, without calls to the frontier."""
     rested_page_seconds: float
-    """The same in a worker that has rested."""
+    """CPU time of a page in a worker that has rested."""
     page_spread: float
     """Standard deviation of that time, as a share of it."""
     page_bytes: int
@@ -60,7 +60,7 @@ class WorkerLimits:
 
 @dataclass
 class Counts:
-    """What all workers together have done since `reset`."""
+    """Counters of all workers together since `reset`."""
 
     pages: int = 0
     """Settled pages."""

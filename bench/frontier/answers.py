@@ -1,4 +1,4 @@
-"""How long it takes to say where a large crawl stands."""
+"""Measures how long the frontier takes to report the state of a large crawl."""
 
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _ASKED = 200
 
 
 async def measure_answers(*, domains: int, urls: int) -> list[Figure]:
-    """Of one crawl with so many requests queued, over so many domains and five priorities."""
+    """Measure it for one crawl with so many requests queued, over so many domains and five priorities."""
     say(f"frontier: information about a crawl with {urls:,} queued")
     async with stage() as it:
         load = Load(it.frontier.secret)

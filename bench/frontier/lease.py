@@ -1,4 +1,4 @@
-"""What a lease costs with a million ready domains, compared with a thousand."""
+"""Measures the cost of a lease with a million ready domains, compared with a thousand."""
 
 import random
 import time

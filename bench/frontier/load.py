@@ -9,9 +9,9 @@ from gossamer.policy.urls import fingerprint, spider_seed
 
 SPIDER = "link"
 URL_BYTES = 79
-"""Of every invented URL: about what the web's have on average."""
+"""Length of every invented URL: about that of the web's URLs on average."""
 LINKS_A_CALL = 1280
-"""In one `add`: what 64 pages of 20 links bring."""
+"""Links in one `add`: those of 64 pages with 20 links each."""
 LEASES_A_CALL = 256
 
 

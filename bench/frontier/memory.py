@@ -7,11 +7,11 @@ from bench.results import Figure
 from gossamer.model.crawl import Crawl, CrawlId, Terms
 
 _DOMAINS = 100
-"""So few that what a domain costs does not show."""
+"""Number of domains, so small that their own memory does not show."""
 
 
 async def measure_memory(*, urls: int) -> list[Figure]:
-    """Of one crawl."""
+    """Measure the memory of one crawl's URLs."""
     say(f"frontier: memory of {urls:,} URLs")
     async with stage() as it:
         load = Load(it.frontier.secret)

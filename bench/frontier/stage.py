@@ -1,4 +1,4 @@
-"""A frontier to measure: its server, and what the server says of itself."""
+"""A frontier to measure, and the CPU time, memory and keys of its server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +15,7 @@ _FREEING_SECONDS = 60.0
 
 
 class Clock:
-    """The frontier's time, which goes on only when told: then every domain is ready."""
+    """Clock of the frontier that goes on only when a benchmark sets it, so that every domain is ready."""
 
     def __init__(self) -> None:
         self.seconds = 1_800_000_000.0
@@ -34,11 +34,11 @@ class Stage:
         self._shards = shards
 
     def cpu_seconds(self) -> float:
-        """What the server has used so far, rewriting its file included."""
+        """Return the CPU seconds of the server since its start, with those for rewriting its file."""
         return measure.cpu_seconds(self._pid)
 
     async def main_thread_seconds(self) -> float:
-        """What the server's main thread has used so far: what answering takes, without what happens beside it."""
+        """Return the CPU seconds of the server's main thread since its start, without work in the background."""
         facts = await self._info("cpu")
         return float(facts["used_cpu_user_main_thread"]) + float(facts["used_cpu_sys_main_thread"])
 
@@ -56,7 +56,7 @@ class Stage:
         await self.at_rest()
 
     async def memory_bytes(self) -> int:
-        """What the server holds, once it has freed what it frees in the background."""
+        """Return the memory of the server, after it has freed in the background what is not used."""
         last = asyncio.get_running_loop().time() + _FREEING_SECONDS
         while True:
             facts = await self._info("memory")
@@ -67,7 +67,7 @@ class Stage:
             await asyncio.sleep(0.02)
 
     async def keys(self) -> int:
-        """How many there are."""
+        """Return the number of keys."""
         return int(await self._shards.command("{0}", "DBSIZE"))
 
     async def _info(self, section: str) -> dict[str, str]:
@@ -79,7 +79,8 @@ class Stage:
 async def stage(
     *, retention_seconds: float = 86400.0, clock: Callable[[], float] | None = None
 ) -> AsyncIterator[Stage]:
-    """Start it all, and stop it however the block ends. `clock`: epoch seconds, instead of the server's own time."""
+    """Start a server with a frontier, and stop it however the block ends. `clock`: epoch seconds, instead of the
+    server's own time."""
     with disk_folder() as folder:
         async with embedded(folder, durable=True) as server, staged(server, retention_seconds, clock) as it:
             yield it

@@ -69,7 +69,7 @@ def _mostly_known(load: Load, domains: int, each: int, pages: int) -> Iterator[B
 
 
 async def _add(it: Stage, run: Run, batches: Iterable[Batch]) -> tuple[AddResult, float]:
-    """What became of them, and the CPU seconds of the server."""
+    """Add the batches. Return the result, and the CPU seconds of the server."""
     total = AddResult()
     before = it.cpu_seconds()
     for call in calls(batches):
@@ -85,7 +85,7 @@ def _check(found: AddResult, wanted: AddResult) -> None:
 
 
 async def _lease_and_settle(it: Stage, urls: int) -> tuple[int, float]:
-    """How many, and the server's CPU seconds."""
+    """Lease and settle so many requests. Return their number, and the CPU seconds of the server."""
     before = it.cpu_seconds()
     done = await lease_and_settle(it.frontier, urls)
     return done, it.cpu_seconds() - before

@@ -1,4 +1,4 @@
-"""How soon an idle worker has a request that somebody submits."""
+"""Measures how soon an idle worker gets a request that a client submits."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""How long REST takes to tell where a large crawl stands, and how many requests a second it takes in."""
+"""Measures how long REST takes to report the state of a large crawl, and how many requests a second it accepts."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ _PRIORITIES = 4
 
 
 async def measure_info(*, queued: int, domains: int) -> list[Figure]:
-    """Of `gossamer serve` on streams, over one connection."""
+    """Measure `gossamer serve` on streams, over one connection."""
     say(f"service: information about a crawl with {queued:,} queued on {domains:,} domains")
     with disk_folder() as folder:
         async with embedded(folder, durable=True) as server:

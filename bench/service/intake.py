@@ -1,4 +1,4 @@
-"""How many crawl requests a second one intake takes from the bus into the frontier."""
+"""Measures the crawl requests a second that one intake takes from the bus into the frontier."""
 
 import time
 from collections.abc import Callable, Mapping

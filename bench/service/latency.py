@@ -1,4 +1,4 @@
-"""How long a request takes from being said to the first byte of its page, while nothing else is to do."""
+"""Measures the time from the submission of a request to its page, while the service has nothing else to do."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,8 @@ Say = Callable[[dict[str, str]], Awaitable[object]]
 
 
 async def measure_latency(place: Place, *, rounds: int) -> list[Figure]:
-    """Of `gossamer up` on this bus, asked by REST and on the bus itself. The site's own log says when it answered."""
+    """Measure `gossamer up` on this bus, asked by REST and on the bus itself. The log of the site has the times of its
+    answers."""
     figures: list[Figure] = []
     with disk_folder() as folder, FakeWeb.start(WebSpec(hosts=1, pages=2 * (rounds + _WARM_UP) + 1)) as web:
         flags = [f"--resolve={override}" for override in web.resolve_overrides()]
@@ -48,7 +49,7 @@ async def measure_latency(place: Place, *, rounds: int) -> list[Figure]:
 
 @contextlib.asynccontextmanager
 async def _talking(service: Up, place: Place) -> AsyncIterator[tuple[dict[str, Say], Reader]]:
-    """Ways to submit, and what reads the pages."""
+    """Yield the ways to submit, and the reader of pages."""
     async with talking(service, kafka=place.servers) as talk, httpx.AsyncClient(base_url=service.api) as http:
 
         async def rest(request: dict[str, str]) -> None:
@@ -69,7 +70,7 @@ def _on(bus: Bus, topics: Topics) -> Say:
 
 
 async def _round(url: str, tell: Say, pages: Reader) -> float:
-    """When it was said, on the machine's monotonic clock; returns when its page is on the bus."""
+    """Submit a request, and wait until its page is on the bus. Return the monotonic time of the submission."""
     await asyncio.sleep(_PAUSE_SECONDS)
     began = time.monotonic()
     await tell({"appid": "bench", "crawlid": url.rpartition("/")[2], "url": url})

@@ -1,4 +1,4 @@
-"""What it costs a worker to put its pages on Kafka, compared with a file."""
+"""Measures the cost of a worker's pages on Kafka, compared with a file."""
 
 import asyncio
 import contextlib
@@ -82,7 +82,7 @@ async def _crawl(website: Website, served: Served, flags: Sequence[str], *, link
 
 @contextlib.contextmanager
 def _worker(folder: Path, address: str, flags: Sequence[str]) -> Iterator[int]:
-    """Its pid; stopped in good order however the block ends."""
+    """Run a worker, and yield its process id. It is stopped in good order however the block ends."""
     own = folder / "worker"
     own.mkdir()
     command = [

@@ -6,6 +6,7 @@ files of more than 700 lines. Such a length is a question (is this one noun?), n
 
 import ast
 import graphlib
+import itertools
 import re
 import sys
 from collections import defaultdict
@@ -15,6 +16,7 @@ from pathlib import Path
 import grimp
 
 SOURCE = Path(__file__).parents[2] / "src"
+BENCH = SOURCE.parent / "bench"
 LONG_FILE_LINES = 700
 FUNCTION_LINES_AT_MOST = 60
 PARAMETERS_AT_MOST = 8
@@ -28,6 +30,11 @@ _ODD_BEGINNING = re.compile(r"(What|Whether|How|Who|Whose|Whom|Which|Why|Of|The 
 def modules(root: Path = SOURCE) -> list[Path]:
     """All Python files of the packages."""
     return sorted(root.rglob("*.py"))
+
+
+def written_modules() -> list[Path]:
+    """All Python files that engineers read to change the packages, or to measure them."""
+    return [path for root in (SOURCE, BENCH) for path in modules(root)]
 
 
 def _name(path: Path) -> str:
@@ -93,6 +100,16 @@ def odd_docstrings(path: Path) -> Iterator[str]:
             yield f"{_name(path)}:{line}: {text.splitlines()[0]}"
 
 
+def orphaned_docstrings(path: Path) -> Iterator[str]:
+    """Docstrings right behind another one: the line that they describe has moved."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        body = getattr(node, "body", [])
+        for before, statement in itertools.pairwise(body if isinstance(body, list) else []):
+            match before, statement:
+                case ast.Expr(ast.Constant(str())), ast.Expr(ast.Constant(str())):
+                    yield f"{_name(path)}:{statement.lineno}"
+
+
 def repeated_class_names() -> Iterator[str]:
     """Names that more than one class has."""
     where = defaultdict(list)
@@ -105,7 +122,7 @@ def repeated_class_names() -> Iterator[str]:
             yield f"class {name}: {', '.join(paths)}"
 
 
-RULES = (long_functions, wide_functions, vague_sentences, odd_docstrings)
+RULES = (long_functions, wide_functions, vague_sentences, odd_docstrings, orphaned_docstrings)
 
 
 def test_no_function_is_too_long() -> None:
@@ -117,11 +134,15 @@ def test_no_function_has_too_many_parameters() -> None:
 
 
 def test_every_actor_has_a_name() -> None:
-    assert not [fault for path in modules() for fault in vague_sentences(path)]
+    assert not [fault for path in written_modules() for fault in vague_sentences(path)]
 
 
 def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
-    assert not [fault for path in modules() for fault in odd_docstrings(path)]
+    assert not [fault for path in written_modules() for fault in odd_docstrings(path)]
+
+
+def test_each_docstring_stands_behind_what_it_describes() -> None:
+    assert not [fault for path in written_modules() for fault in orphaned_docstrings(path)]
 
 
 def test_no_imports_are_circular() -> None:

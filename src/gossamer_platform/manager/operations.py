@@ -118,16 +118,17 @@ class Manager:
         self.artefacts = artefacts
         self.vault = vault or SecretVault()
         self.variables = ProjectVariables(database, self.vault)
+        # The next five are set once, before the first operation.
         self.wake_clients: Callable[[], None] = self.notice_listing
-        """Called when a listing has come to an end. Set as below."""
+        """Called when a listing has come to an end."""
         self.wake_nodes: Callable[[], None] = lambda: None
+        """Called when there is work for nodes."""
         self.has_files: Callable[[str, str, str], bool] = lambda project, spider, name: False
         """Test for files of a project, spider and name in the folders of logs and items, by whichever program."""
-        """Called when there is work for nodes. Set once, before the first operation."""
         self.send_signal: Callable[[AttemptId, int], None] = lambda attempt, number: None
-        """Sends a signal that does not stop the job. Set as above."""
+        """Sends a signal that does not stop the job."""
         self.has_remote_nodes = False
-        """True: the nodes are elsewhere, and there may be none. Set as above."""
+        """True: the nodes are elsewhere, and there may be none."""
         self._is_stopping = False
         self._listing_ended = asyncio.Event()
         """Set and replaced whenever the listing of a version has come to an end."""

@@ -58,11 +58,11 @@ _LOG_BYTES: Final = 64 * 1024
 _OUTPUT_BYTES: Final = 32 * 1024 * 1024
 """Length of a build's log at which the build is ended."""
 _REASON_LINES, _REASON_LENGTH = 12, 2000
+"""Lines and characters of the log that the reason of a failed build has."""
 _ADVICE: Final = ("note:", "hint:", "[notice]", "WARNING:", "ERROR: Ignored the following", "ERROR: Exception:")
 """Lines of pip and uv beside the reason of a failure."""
 _CAUSE_BY_UV: Final = ("cause: ", "╰─▶ ")
 """Begin of uv's reason, of its present release and of earlier ones."""
-"""Lines and characters of the log that the reason of a failed build has."""
 _INDEX_VARIABLES: Final = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"),
     *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
