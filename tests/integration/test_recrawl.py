@@ -33,6 +33,8 @@ FLAGS = (
     "out.jsonl",
 )
 
+EVERY_TWO_SECONDS = ("--recrawl-min", "2s", "--recrawl-max", "2s")
+
 
 class Served:
     """A folder that is served with validators, and a journal of the answers."""
@@ -113,9 +115,10 @@ def write(site: Served, name: str, text: str = "", links: tuple[str, ...] = ()) 
     os.utime(path, (_written, _written))
 
 
-def recrawl(folder: Path, site: Served, *arguments: str, code: int = 0) -> None:
+def recrawl(folder: Path, site: Served, *arguments: str, code: int = 0, obeys: bool = False) -> None:
+    robots = () if obeys else ("--ignore-robots",)
     done = subprocess.run(
-        command("crawl", f"{site.url}/", "--recrawl-once", *FLAGS, *arguments),
+        command("crawl", f"{site.url}/", "--recrawl-once", *robots, *FLAGS, *arguments),
         cwd=folder, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
     assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
@@ -222,7 +225,7 @@ def test_a_lost_frontier_loses_neither_pages_nor_their_links(tmp_path: Path, sit
 def killed_after(folder: Path, site: Served, is_time: Any) -> bool:
     """Start a round, and kill it when it is time. Returns False if it has ended before."""
     process = subprocess.Popen(
-        command("crawl", f"{site.url}/", "--recrawl-once", *FLAGS),
+        command("crawl", f"{site.url}/", "--recrawl-once", "--ignore-robots", *FLAGS),
         cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -284,7 +287,7 @@ def test_a_crawl_without_end_visits_pages_again_until_it_is_interrupted_and_goes
 
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(
-            command("crawl", f"{site.url}/", "--recrawl", "--recrawl-min", "2s", "--recrawl-max", "2s", *FLAGS),
+            command("crawl", f"{site.url}/", "--recrawl", "--ignore-robots", *EVERY_TWO_SECONDS, *FLAGS),
             cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
@@ -339,7 +342,7 @@ def test_a_budget_limits_the_visits_of_a_round(tmp_path: Path, site: Served) -> 
 )
 def test_bad_options_say_what_to_write(options: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        command("crawl", "http://127.0.0.1:1/", "--recrawl-once", *FLAGS, *options),
+        command("crawl", "http://127.0.0.1:1/", "--recrawl-once", "--ignore-robots", *FLAGS, *options),
         cwd=tmp_path, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
     assert done.returncode == 2

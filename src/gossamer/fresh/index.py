@@ -26,6 +26,7 @@ from gossamer.fresh.page import (
     VisitSchedule,
     settle,
 )
+from gossamer.net.credentials import hide_secrets
 from gossamer.policy.revisits import DAY_SECONDS, BudgetTooSmall, classes_of, price_for
 from gossamer.policy.urls import host, registered_domain
 
@@ -112,18 +113,24 @@ class PageIndex:
         """Open or make the index of a crawl. `name`: of the crawl in a database that holds several indexes. Raises
         BadInput if the index is that of another crawl."""
         database = open_database(address, name)
-        database.prepare(_TABLES)
-        index = cls(database, key_of=key_of)
-        for fact, value in (("format", _FORMAT), ("crawl", crawl_id)):
-            database.run("INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", [fact, value])
-        known: dict[str, str] = dict(database.rows("SELECT name, value FROM facts"))
-        if known["crawl"] != crawl_id:
-            raise BadInput(
-                f"{address} is the page index of another crawl, {known['crawl']}. Name another place.", option="index"
-            )
-        if known["format"] != _FORMAT:
-            raise BadInput(f"{address} was written by a newer release of Gossamer. Upgrade this one.", option="index")
-        return index
+        try:
+            database.prepare(_TABLES)
+            for fact, value in (("format", _FORMAT), ("crawl", crawl_id)):
+                statement = "INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
+                database.run(statement, [fact, value])
+            known: dict[str, str] = dict(database.rows("SELECT name, value FROM facts"))
+            if known["crawl"] != crawl_id:
+                other = f"{hide_secrets(address)} is the page index of another crawl, {known['crawl']}"
+                raise BadInput(f"{other}. Name another place.", option="index")
+            if known["format"] != _FORMAT:
+                raise BadInput(
+                    f"{hide_secrets(address)} was written by a newer release of Gossamer. Upgrade this one.",
+                    option="index",
+                )
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, key_of=key_of)
 
     def close(self) -> None:
         """Close the database. May be repeated."""

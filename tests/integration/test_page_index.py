@@ -1,0 +1,178 @@
+"""The page index on SQLite and on a real PostgreSQL server: visits, changes, rounds, and what a repetition changes."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossamer.errors import BadInput
+from gossamer.fresh.index import PageIndex
+from gossamer.fresh.page import ChangeKind, Fetch, Found, PageState, VisitSchedule
+from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits
+from tests.servers.postgresql import PostgreSql, postgresql
+
+NOW = 1_790_000_000.0
+LIVE = Found.CONTENT
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgreSql]:
+    with postgresql() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "index.sqlite")
+    server: PostgreSql = request.getfixturevalue("server")
+    return server.new_database().replace("+psycopg", "")
+
+
+@pytest.fixture
+def index(address: str) -> Iterator[PageIndex]:
+    index = PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
+    yield index
+    index.close()
+
+
+def fetch(name: str, visit: int, found: Found = LIVE, *, body: int = 0, at: float = NOW, **more: object) -> Fetch:
+    status = {LIVE: 200, Found.NOT_MODIFIED: 304, Found.MISSING: 404, Found.GONE: 410}.get(found, 0)
+    return Fetch(
+        url=f"https://{name}", request_id=f"{visit:016x}{len(name):016x}", at=at, found=found, status=status,
+        body=body if found is LIVE else 0, text=body if found is LIVE else 0, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def kinds(index: PageIndex, since: int = 0) -> list[tuple[str, str]]:
+    return [(change.url.removeprefix("https://"), str(change.change)) for change in index.changes(since)]
+
+
+def test_a_page_from_new_to_back(index: PageIndex) -> None:
+    visits: list[tuple[Found, int]] = [
+        (LIVE, 1), (LIVE, 1), (Found.NOT_MODIFIED, 0), (LIVE, 2), (Found.FAILED, 0), (Found.MISSING, 0),
+        (Found.MISSING, 0), (Found.MISSING, 0), (LIVE, 2), (Found.GONE, 0), (LIVE, 3),
+    ]  # fmt: skip
+    for visit, (found, body) in enumerate(visits, 1):
+        index.settle([fetch("a.test/x", visit, found, body=body, at=NOW + visit * DAY_SECONDS)])
+    assert [kind for _, kind in kinds(index)] == ["new", "changed", "gone", "back", "gone", "back"]
+
+
+def test_a_page_that_was_missing_once_is_no_change(index: PageIndex) -> None:
+    for visit, found in enumerate((LIVE, Found.MISSING, LIVE), 1):
+        index.settle([fetch("a.test/x", visit, found, body=7, at=NOW + visit)])
+    assert kinds(index) == [("a.test/x", "new")]
+
+
+@pytest.mark.parametrize("found", [LIVE, Found.MISSING, Found.FAILED, Found.NOT_MODIFIED, Found.REDIRECTED])
+def test_a_visit_that_is_settled_again_changes_nothing(index: PageIndex, found: Found) -> None:
+    index.settle([fetch("a.test/x", 1, body=1)])
+    later = fetch("a.test/x", 2, found, body=2, at=NOW + 9 * DAY_SECONDS)
+    index.settle([later])
+    before, told = index.page("https://a.test/x"), kinds(index)
+    for _ in range(3):
+        index.settle([later])
+    assert index.page("https://a.test/x") == before
+    assert kinds(index) == told
+
+
+def test_a_visit_that_finds_more_when_it_is_repeated_tells_it_under_another_id(index: PageIndex) -> None:
+    index.settle([fetch("a.test/x", 1, body=1)])
+    index.settle([fetch("a.test/x", 1, body=2)])
+    first, second = index.changes(0)
+    assert (first.change, second.change) == (ChangeKind.NEW, ChangeKind.CHANGED)
+    assert first.id != second.id
+
+
+def test_links_to_known_pages_are_known_whatever_their_state(index: PageIndex) -> None:
+    index.settle(
+        [fetch("a.test/x", 1, body=1), fetch("b.test/y", 2, Found.MISSING), fetch("b.test/z", 3, Found.REFUSED)]
+    )
+    keys = {name: index.key(f"https://{name}") for name in ("a.test/x", "b.test/y", "b.test/z", "b.test/new")}
+    assert index.known(keys.values()) == set(keys.values()) - {keys["b.test/new"]}
+
+
+def test_a_round_visits_each_page_once_and_survives_its_process(address: str) -> None:
+    index = PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1) for number in range(25)])
+    begun = index.begin_round(NOW + 100, only_due=False, most=1000)
+    assert index.begin_round(NOW + 200, only_due=False, most=1000) == begun
+    first = index.visits(begun, after=-(1 << 63), limit=10)
+    index.settle([fetch(page.url.removeprefix("https://"), 99, body=1, at=NOW + 101) for page in first])
+    index.close()
+
+    index = PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
+    again = index.open_round()
+    assert again == begun
+    left = index.visits(begun, after=-(1 << 63), limit=1000)
+    assert len(left) == 15
+    assert not {page.url for page in left} & {page.url for page in first}
+    index.end_round(begun, NOW + 300)
+    assert index.open_round() is None
+    index.close()
+
+
+def test_a_round_of_what_is_due_takes_the_pages_that_wait_longest(index: PageIndex) -> None:
+    index.schedule = VisitSchedule(limits=IntervalLimits(DAY_SECONDS, DAY_SECONDS))
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1, at=NOW + number * DAY_SECONDS) for number in range(20)])
+    begun = index.begin_round(NOW + 12 * DAY_SECONDS, only_due=True, most=4)
+    found = index.visits(begun, after=-(1 << 63), limit=100)
+    assert {page.url for page in found} == {f"https://a.test/{number}" for number in range(4)}
+    assert index.visited_since(NOW) == 4
+    index.end_round(begun, NOW + 13 * DAY_SECONDS)
+    assert index.visited_since(NOW + 14 * DAY_SECONDS) == 0
+
+
+def test_pages_that_change_often_are_due_sooner(index: PageIndex) -> None:
+    chance = random.Random(1)
+    for visit in range(20):
+        at = NOW + visit * DAY_SECONDS
+        pages = [fetch(f"a.test/slow{number}", visit * 100 + number + 1, body=1, at=at) for number in range(10)]
+        pages += [fetch(f"a.test/fast{number}", visit * 100 + number + 50, body=chance.random() and visit + 1, at=at)
+                  for number in range(10)]  # fmt: skip
+        index.settle(pages)
+    assert index.plan(10 / DAY_SECONDS) == []
+    again = PageIndex(index._database)
+    again.settle([fetch("a.test/slow1", 7001, body=1, at=NOW + 21 * DAY_SECONDS)])
+    again.settle([fetch("a.test/fast1", 7002, body=99, at=NOW + 21 * DAY_SECONDS)])
+    slow, fast = again.page("https://a.test/slow1"), again.page("https://a.test/fast1")
+    assert slow is not None
+    assert fast is not None
+    assert fast.rate > 5 * slow.rate
+    assert fast.due < slow.due
+
+
+def test_a_budget_that_is_too_small_is_told_with_the_one_that_would_do(index: PageIndex) -> None:
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1) for number in range(60)])
+    [found] = index.plan(1 / DAY_SECONDS)
+    assert (found.name, found.pages) == ("a.test", 60)
+    assert found.needed * DAY_SECONDS == pytest.approx(2)
+
+
+def test_a_redirect_leads_to_a_page_of_its_own(index: PageIndex) -> None:
+    index.settle([fetch("a.test/x", 1, body=1)])
+    moved = fetch("a.test/x", 2, Found.REDIRECTED, at=NOW + 9, target="https://a.test/y")
+    index.settle([moved, fetch("a.test/y", 2, body=1, at=NOW + 9)])
+    assert kinds(index) == [("a.test/x", "new"), ("a.test/x", "changed"), ("a.test/y", "new")]
+    page = index.page("https://a.test/x")
+    assert page is not None
+    assert page.state is PageState.REDIRECTED
+
+
+def test_changes_come_in_pieces_and_old_cursors_are_refused(index: PageIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1) for number in range(30)])
+    first = index.changes(0, 12)
+    assert [change.cursor for change in first] == sorted(change.cursor for change in first)
+    assert len(first) == 12
+    assert len(index.changes(first[-1].cursor, 100)) == 18
+    monkeypatch.setattr("gossamer.fresh.index.MOST_CHANGES", 10)
+    index.end_round(index.begin_round(NOW + 1, only_due=False, most=1), NOW + 2)
+    with pytest.raises(BadInput, match=r"the cursor 5 is too old: the changes up to 20 are deleted"):
+        index.changes(5)
+    assert len(index.changes(20)) == 10
+
+
+def test_the_index_of_another_crawl_is_refused(index: PageIndex, address: str) -> None:
+    with pytest.raises(BadInput, match="is the page index of another crawl, cli/one"):
+        PageIndex.open(address, "0123456789abcdef", crawl_id="cli/other")
