@@ -147,9 +147,8 @@ def _dead_letter(value: bytes) -> DeadLetter:
     "/dead-letters/replay",
     operation_id="dead_letter_replay",
     summary="Send a rejected request again",
-    status_code=202,
-    response_class=Response,
-    responses={202: {"description": "The message is on the topic"}, **refusals(400, 503)},
+    status_code=204,
+    responses=refusals(400, 503),
     openapi_extra=describe.body(
         {"application/json": {"schema": {"$ref": f"{describe.SCHEMAS}Resubmission"}, "example": _EXAMPLE}},
         "The message, perhaps with its fault mended",
@@ -167,4 +166,4 @@ async def replay_dead_letter(context: Context, request: Request) -> Response:
     if given.topic not in context.topics.requests:
         raise bad_request(f"must be one of {', '.join(context.topics.requests)}", where="topic")
     await context.bus.publish(given.topic, [value])
-    return Response(status_code=202)
+    return Response(status_code=204)

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from sqlalchemy import Connection
 
+from gossamer.dashboard.crawl_section import ROUTES as CRAWL_ROUTES
 from gossamer.dashboard.sessions import COOKIE
 from gossamer.dashboard.visitors import READ, Visitor
 from gossamer_platform.cloud.app import CloudApp
@@ -474,3 +475,44 @@ async def test_every_change_is_in_the_audit(client: httpx.AsyncClient, database:
     await _go(client, "/node/change", name="node-1", action="drain")
     found = [(entry["actor"], entry["action"]) for entry in (await client.get("/v1/audit")).json()[:2]]
     assert found == [("local", "node.drain"), ("local", "group.cancel")]
+
+
+# --- the crawl service of a manager -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def with_crawls(manager: Manager, config: ScrapydConfig) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server with a password and a crawl service that is away."""
+    changed = replace(config, username="name", password="word", crawl_service="http://127.0.0.1:9")
+    async with _client(manager, changed) as client:
+        yield client
+
+
+async def test_a_crawl_service_that_is_away_is_told_and_the_rest_is_shown(
+    with_crawls: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    await database.write(_fill)
+    session = await _session(with_crawls, "name:word")
+    page = (await with_crawls.get("/ui/", headers=session)).text
+    assert "the crawl service at http://127.0.0.1:9 cannot be reached" in unescape(page)
+    assert "Running jobs" in page
+    for path in ("/crawls", "/workers", "/domains", "/bus"):
+        answer = await with_crawls.get(f"/ui{path}", headers=session)
+        assert (answer.status_code, "cannot be reached" in _alert(answer)) == (502, True)
+
+
+@pytest.mark.parametrize("path", list(CRAWL_ROUTES))
+async def test_the_crawl_service_is_for_those_with_the_scope_of_the_page(
+    with_crawls: httpx.AsyncClient, database: StateDatabase, path: str
+) -> None:
+    """The manager's own token for the service permits everything, so its pages must not."""
+    route = CRAWL_ROUTES[path]
+    for scope in _SCOPES:
+        for project in ("", "one"):
+            _, secret = await database.write(
+                lambda c, s=scope, p=project: tokens.add_token(c, s, TokenScope(s), project=p)
+            )
+            session = await _login(database, secret)
+            answer = await with_crawls.request(route.method, f"/ui{path}", headers=session)
+            refused = scope in _below(route.scope) or bool(project)
+            assert (answer.status_code == 403) == refused, (scope, project, answer.text)

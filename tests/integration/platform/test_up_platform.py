@@ -48,6 +48,25 @@ def _schedules_submit_to_the_service(api: int, port: int, up: PlatformProcess) -
         assert httpx.get(crawl["url"]).json()["run"] == 1
 
 
+def _each_dashboard_shows_both(api: int, port: int) -> None:
+    for own in (api, port):
+        with httpx.Client(base_url=f"http://127.0.0.1:{own}/ui", timeout=60) as client:
+            shown = client.get("/").text
+            assert [text for text in ("Running crawls", "Scrapy projects") if text not in shown] == []
+            for path in ("/crawls", "/workers", "/bus", "/jobs", "/projects", "/schedules", "/nodes", "/audit"):
+                answer = client.get(path)
+                assert answer.status_code == 200, (own, path, answer.text)
+            until(lambda own=own: "nightly" in httpx.get(f"http://127.0.0.1:{own}/ui/crawls").text)
+            assert "local" in client.get("/nodes").text
+    # What a manager's visitor changes in the crawl service is in the manager's audit.
+    stopped = httpx.post(f"http://127.0.0.1:{port}/ui/crawl/stop", data={"appid": "shop", "crawlid": "nightly"})
+    assert stopped.status_code == 303
+    assert httpx.get(f"http://127.0.0.1:{api}/v1/crawls/shop/nightly").json()["state"] == "stopped"
+    entry = httpx.get(f"http://127.0.0.1:{port}/v1/audit").json()[0]
+    assert (entry["actor"], entry["action"]) == ("local", "crawl.delete")
+    assert entry["subject"] == "/v1/crawls/shop/nightly"
+
+
 def test_a_manager_and_a_node_run_beside_the_crawl_service_and_end_with_it(tmp_path: Path) -> None:
     api, port = free_ports(2)
     up = PlatformProcess(tmp_path, ["up", "--port", str(api), "--platform", "--platform-port", str(port)])
@@ -58,6 +77,7 @@ def test_a_manager_and_a_node_run_beside_the_crawl_service_and_end_with_it(tmp_p
         assert "gossamer node --manager" not in up.said()  # one runs already
         assert httpx.get(f"http://127.0.0.1:{api}/v1/stats/queue").status_code < 500
         _schedules_submit_to_the_service(api, port, up)
+        _each_dashboard_shows_both(api, port)
         assert up.process is not None
         commands = {"manager", "node"}
         children = [child for child in psutil.Process(up.process.pid).children() if commands & set(child.cmdline())]
