@@ -9,8 +9,9 @@ answer was lost. Fixed: how the key is made, and that a result is recorded only 
 import uuid
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
+from gossamer.storage.sql.batches import delete_batch
 from gossamer.storage.sql.clock import DatabaseNow
 from gossamer.storage.sql.rows import fetch, fetch_one
 from gossamer_platform.state.events import report_failed_crawl
@@ -25,6 +26,8 @@ _LEASE_SECONDS: Final = 60.0
 """Time that a manager has for an attempt. Must be more than the time limit of a request."""
 _FORGET_SECONDS: Final = 7 * 86400.0
 """Age from which a firing that has ended is deleted. The docs name it."""
+_FORGOTTEN_AT_ONCE: Final = 5000
+"""Rows that one call deletes. Writers wait meanwhile."""
 _MAX_NAMED: Final = 100
 """Crawls of a firing that are shown."""
 _NAMES: Final = uuid.UUID("5b0d6b0e-64b1-4f0f-8f2c-0a2b8a4d3c55")
@@ -129,5 +132,6 @@ def firing_page(connection: Connection, schedule: int, *, before: int | None, li
 
 
 def forget_firings(connection: Connection) -> None:
-    """Delete old firings that have ended."""
-    connection.execute(delete(crawl_firings).where(crawl_firings.c.ended_at < DatabaseNow() - _FORGET_SECONDS))
+    """Delete some of the old firings that have ended. The next call goes on."""
+    old = crawl_firings.c.ended_at < DatabaseNow() - _FORGET_SECONDS
+    delete_batch(connection, crawl_firings, old, limit=_FORGOTTEN_AT_ONCE, order=crawl_firings.c.ended_at)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Select, and_, delete, func, select, update
 
+from gossamer.storage.sql.batches import delete_batch
 from gossamer.storage.sql.clock import DatabaseNow
 from gossamer.storage.sql.rows import add_row, fetch, fetch_first
 from gossamer_platform.state.projects import project_id
@@ -29,6 +30,8 @@ _AT_ONCE: Final = 4
 """Deliveries of one webhook that are under way at a time, so that a slow receiver does not keep others waiting."""
 _FORGET_SECONDS: Final = 30 * 86400.0
 """Age from which a delivery that was sent or is dead is deleted."""
+_FORGOTTEN_AT_ONCE: Final = 5000
+"""Rows that one call deletes. Writers wait meanwhile."""
 
 
 class Webhook(WebhookRow):
@@ -169,8 +172,9 @@ def send_again(connection: Connection, webhook: int, delivery: int) -> bool:
 
 
 def forget_deliveries(connection: Connection) -> None:
-    """Delete old deliveries that were sent or are dead."""
-    connection.execute(delete(deliveries).where(deliveries.c.ended_at < DatabaseNow() - _FORGET_SECONDS))
+    """Delete some of the old deliveries that were sent or are dead. The next call goes on."""
+    old = deliveries.c.ended_at < DatabaseNow() - _FORGET_SECONDS
+    delete_batch(connection, deliveries, old, limit=_FORGOTTEN_AT_ONCE, order=deliveries.c.id)
 
 
 def _with_project() -> Select[Any]:
