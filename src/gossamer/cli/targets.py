@@ -1,4 +1,4 @@
-"""Options and texts that the commands for Scrapy projects share: the target, the project, the display of jobs.
+"""Parts that the commands for Scrapy projects share: options for the server and the project, and texts about jobs.
 
 Fixed: flags, which scripts hold.
 """
@@ -73,6 +73,7 @@ _REASONS: Final = {
 _START_SECONDS: Final = 5.0
 """Time that a server on this machine has to start."""
 _LOOK_SECONDS: Final = 0.1
+"""Pause between two tries to reach it meanwhile."""
 LIMITS: Final = {
     "retry_seconds": "seconds",
     "time_limit": "seconds",
@@ -86,9 +87,11 @@ LIMITS: Final = {
 }
 """Limits of jobs, and their units. The API's names: fixed."""
 _WORDS: Final = frozenset({"label", "environment"})
+"""Settings of a project that are words, not limits."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 """Units of times that are typed."""
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
+"""A time that is typed: a number, with one of _UNITS."""
 _BYTES_BY_UNIT: Final = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
 _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?) ?(B|kB|MB|GB)?", re.ASCII)
 _SECONDS_A_MINUTE: Final = 60

@@ -62,7 +62,7 @@ _REASON_LINES, _REASON_LENGTH = 12, 2000
 _ADVICE: Final = ("note:", "hint:", "[notice]", "WARNING:", "ERROR: Ignored the following", "ERROR: Exception:")
 """Lines of pip and uv beside the reason of a failure."""
 _CAUSE_BY_UV: Final = ("cause: ", "╰─▶ ")
-"""Begin of uv's reason, of its present release and of earlier ones."""
+"""Beginnings of the line with uv's reason, in its present release and in earlier ones."""
 _INDEX_VARIABLES: Final = (
     *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"),
     *("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX"),
