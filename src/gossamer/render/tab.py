@@ -19,8 +19,10 @@ from gossamer.render.browser import Browser
 from gossamer.render.requests import PageLoader, PageRequests, answer_of, fulfil
 from gossamer.render.scripts import QUIET, SNAPSHOT
 
+_BUSY_SECONDS = 2.0
+"""Time in which a page returns its document. One that computes for longer is interrupted."""
 _SNAPSHOT_SECONDS = 5.0
-"""Time in which a page returns its document. One that computes without end is interrupted after that."""
+"""Time in which a page that was interrupted returns its document."""
 _CLOSE_SECONDS = 3.0
 _WORLD = "gossamer"
 
@@ -191,7 +193,7 @@ class Tab:
     async def _snapshot(self, page: _PageState, limits: WaitLimits) -> tuple[bytes, bool]:
         """Return the document, and whether it was cut."""
         try:
-            found = await self._evaluate(SNAPSHOT, page.url, limits.document_bytes, seconds=_SNAPSHOT_SECONDS)
+            found = await self._evaluate(SNAPSHOT, page.url, limits.document_bytes, seconds=_BUSY_SECONDS)
         except BrowserHung:
             # Its script computes without end. It is interrupted, and the document taken as it is.
             self._send("Runtime.terminateExecution")

@@ -1,0 +1,149 @@
+"""A page that tries every way out of the browser. Canaries on this machine listen where no crawl may connect.
+
+The browser's own word does not count here: what counts is that no canary is spoken to.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gossamer.fakeweb import WebSpec, html, redirect, serve
+from tests.servers.crawling import FAST_FLAGS, gossamer
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("chromium-headless-shell") and not os.environ.get("CI"), reason="there is no browser"
+)
+
+WAYS = """
+<!doctype html><title>ways out</title>
+<link rel=preconnect href="//TARGET"><link rel=dns-prefetch href="//TARGET">
+<link rel=prefetch href="http://TARGET/prefetch">
+<link rel=preload as=fetch crossorigin href="http://TARGET/preload"><link rel=modulepreload href="http://TARGET/module">
+<link rel=stylesheet href="http://TARGET/style"><link rel=icon href="http://TARGET/icon">
+<link rel=manifest href="http://TARGET/m">
+<script type=speculationrules>
+{"prerender": [{"urls": ["http://TARGET/prerender"]}],
+"prefetch": [{"urls": ["http://TARGET/spec"]}]}</script>
+<style>@import "http://TARGET/import"; @font-face {font-family: f; src:
+url(http://TARGET/font)}
+body {background: url(http://TARGET/background); font-family: f}</style>
+<img src="http://TARGET/img"><img src="/redirected"><iframe src="http://TARGET/frame"></iframe>
+<iframe src="/redirected"></iframe>
+<video src="http://TARGET/video"></video><audio src="http://TARGET/audio" autoplay></audio>
+<object data="http://TARGET/object"></object><embed src="http://TARGET/embed">
+<script src="http://TARGET/script"></script><script src="/redirected"></script>
+<svg><image href="http://TARGET/svg"/></svg><form id=form action="http://TARGET/form" target=frame><input name=a></form>
+<iframe name=frame></iframe><iframe srcdoc="<img src='http://TARGET/srcdoc'>"></iframe>
+<iframe src="file:///etc/passwd"></iframe><a id=ping href="#" ping="http://TARGET/ping">x</a>
+<script>
+const ways = [
+  () => fetch('http://TARGET/fetch'), () => fetch('http://TARGET/opaque', {mode: 'no-cors'}),
+  () => fetch('http://TARGET/kept', {keepalive: true, method: 'POST', body: 'x'}), () => fetch('/redirected'),
+  () => navigator.sendBeacon('http://TARGET/beacon', 'x'), () => new EventSource('http://TARGET/events'),
+  () => new WebSocket('ws://TARGET/socket'), () => new Worker('http://TARGET/worker'),
+  () => new Worker(URL.createObjectURL(new Blob(["importScripts('http://TARGET/imported')"]))),
+  () => new Worker(URL.createObjectURL(new Blob(
+      ["new WebSocket('ws://TARGET/in-a-worker'); fetch('http://TARGET/worker')"]))),
+  () => new SharedWorker('http://TARGET/shared'), () => navigator.serviceWorker.register('/worker.js'),
+  () => { const x = new XMLHttpRequest(); x.open('GET', 'http://TARGET/xhr'); x.send() },
+() => import('http://TARGET/import'),
+  () => new WebTransport('https://TARGET/transport'), () => window.open('http://TARGET/popup'),
+  () => document.getElementById('form').submit(), () => document.getElementById('ping').click(),
+  () => { const p = new RTCPeerConnection({iceServers: [{urls: ['stun:TARGET', 'stun:UDP']},
+      {urls: ['turn:TARGET?transport=tcp', 'turn:UDP'], username: 'a', credential: 'b'}]});
+    p.createDataChannel('x'); p.createOffer().then(offer => p.setLocalDescription(offer)) },
+  () => fetch('http://TARGET@TARGET/'), () => fetch('http://shop.test@TARGET/user'),
+() => fetch('http:\\\\\\\\TARGET\\\\@shop.test/'),
+  () => { document.createElement('img').src = 'http://TARGET/late' },
+  () => document.write('<script src="http://TARGET/written"><\\/script>'),
+];
+for (const way of ways) { try { Promise.resolve(way()).catch(() => 0) } catch {} }
+</script>
+"""
+SPELLINGS = (
+    "127.0.0.1",
+    "127.1",
+    "2130706433",
+    "0x7f.1",
+    "0177.0.0.1",
+    "localhost",
+    "0.0.0.0",
+    "[::ffff:127.0.0.1]",
+    "[::1]",
+)
+
+
+class Canary:
+    """Sockets on loopback to which nothing may speak."""
+
+    def __init__(self) -> None:
+        self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.port = self.tcp.getsockname()[1]
+        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.udp.bind(("127.0.0.1", 0))
+        self.others = [self.tcp, self.udp]
+        with contextlib.suppress(OSError):
+            self.others.append(socket.create_server(("::1", self.port), family=socket.AF_INET6))
+        for one in self.others:
+            one.setblocking(False)
+
+    @property
+    def udp_port(self) -> int:
+        """Port of the UDP socket."""
+        return int(self.udp.getsockname()[1])
+
+    def visits(self) -> list[str]:
+        """What has come: connections and datagrams."""
+        found = []
+        for one in self.others:
+            with contextlib.suppress(BlockingIOError):
+                if one is self.udp:
+                    found.append(f"datagram {one.recv(2000)!r}")
+                else:
+                    connection, address = one.accept()
+                    connection.setblocking(True)
+                    connection.settimeout(1)
+                    with contextlib.suppress(OSError), connection:
+                        found.append(f"{address}: {connection.recv(2000)!r}")
+        return found
+
+
+@pytest.fixture
+def canary() -> Iterator[Canary]:
+    made = Canary()
+    yield made
+    for one in made.others:
+        one.close()
+
+
+@pytest.mark.parametrize("option", ["scripts", "all"])
+async def test_no_way_leads_out(tmp_path: Path, canary: Canary, option: str) -> None:
+    """`all`: also with everything of other sites permitted, only the address guard decides."""
+    (tmp_path / "gossamer.toml").write_text(
+        f'[browser]\nseconds = 4.0\nother_sites = "{option}"\nmax_requests = 2000\ntabs = 3\n'
+    )
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        links = "".join(f"<a href='/way/{number}'>x</a>" for number in range(len(SPELLINGS)))
+        web.mount("shop.test", "/", html(f"<h1>ways</h1>{links}"))
+        for number, spelling in enumerate(SPELLINGS):
+            page = WAYS.replace("TARGET", f"{spelling}:{canary.port}").replace("UDP", f"127.0.0.1:{canary.udp_port}")
+            web.mount("shop.test", f"/way/{number}", html(page))
+        web.mount("shop.test", "/redirected", redirect(f"http://127.0.0.1:{canary.port}/redirected"))
+        web.mount("shop.test", "/worker.js", html("fetch('/')", headers=(("Content-Type", "text/javascript"),)))
+        run = await asyncio.to_thread(
+            gossamer,
+            *("crawl", f"http://shop.test:{web.port}/", "--resolve", "shop.test:127.0.0.1", *FAST_FLAGS),
+            *("--render", "always", "--retries", "0", "-o", "pages.jsonl"),
+            cwd=tmp_path,
+        )
+        asked = {record.path for record in web.log()}
+    assert run.returncode == 0, run.stderr
+    assert {f"/way/{number}" for number in range(len(SPELLINGS))} <= asked
+    assert "/redirected" in asked, "the pages were not rendered"
+    assert canary.visits() == []
