@@ -28,5 +28,6 @@ CREATE TABLE records (
   "truncated" BOOLEAN,
   "content" VARCHAR,
   "extract_error" VARCHAR,
+  "rendering" VARCHAR,
   "item" VARCHAR
 );

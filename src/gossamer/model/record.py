@@ -103,6 +103,8 @@ class PageRecord(msgspec.Struct, kw_only=True):
     `too_complex`: the page was not parsed, because that might take far too long. `cut`: it is longer than 2 MiB, and
     only its beginning was searched. `limit`: it has too many items, or
     items that are too long together."""
+    rendering: Rendering | None = None
+    """Course of the rendering in a browser. None: the page was not rendered."""
 
     @property
     def header_pairs(self) -> Iterator[tuple[str, str]]:

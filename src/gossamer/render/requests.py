@@ -162,13 +162,14 @@ class PageRequests:
             self.cached += 1
             self._fulfil(event, known)
             return
+        self.sent += 1  # before the waits below: thousands of requests may come in one moment
         try:
             request = self._request(event, url, method)
             if not await self._load.allows(request):
+                self.sent -= 1
                 self._refuse(event, "BlockedByClient")
                 return
             async with self._loader.turn(host(url)):
-                self.sent += 1
                 fetched = await self._loader.http.fetch(request)
         except (FetchError, BadInput):
             self._refuse(event, "Failed")

@@ -92,6 +92,7 @@ def page_record(
         timings=_timings(fetched.timings) if fetched else {},
         ip=answer.ip,
         truncated=answer.truncated,
+        rendering=answer.rendering,
     )
 
 

@@ -81,6 +81,8 @@ async def test_every_page_of_a_site_that_scripts_build_is_found(tmp_path: Path) 
     assert "Thing 3 é" in first.body
     assert "without scripts" not in first.body
     assert first.encoding == "utf-8"
+    assert first.rendering is not None
+    assert (first.rendering.because, first.rendering.ended, first.rendering.requests) == ("asked", "quiet", 3)
     moved = pages[f"http://shop.test:{web.port}/in-a-shadow"]
     assert (moved.response_url, moved.redirects[0].status) == (f"http://shop.test:{web.port}/moved", 200)
     assert [record.item["name"] for record in records if isinstance(record, ItemRecord)] == ["Thing 1 é"]
