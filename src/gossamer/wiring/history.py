@@ -45,4 +45,7 @@ def open_history(settings: Settings) -> "HistoryStore | None":
         from gossamer.history.store import HistoryStore  # an extra, which no crawl without a service needs
     except ModuleNotFoundError as error:
         raise BadInput(f"a history needs {error.name}: {install_advice('service')}") from None
-    return HistoryStore(address)
+    try:
+        return HistoryStore(address)
+    except BadInput as error:
+        raise BadInput(f"history.database: {error.detail}") from None
