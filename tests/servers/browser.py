@@ -140,6 +140,26 @@ class Browser:
         """Give the browser a cookie for an address."""
         self.call("Network.setCookie", url=address, name=name, value=value, httpOnly=True, sameSite="Strict")
 
+    def fill(self, field: str, value: str) -> None:
+        """Write a value into the field of a form that has this selector; or, if it takes files, the file of this
+        path."""
+        if self.evaluate(f"document.querySelector({json.dumps(field)}).type") == "file":
+            document = self.call("DOM.getDocument")["root"]["nodeId"]
+            node = self.call("DOM.querySelector", nodeId=document, selector=field)["nodeId"]
+            self.call("DOM.setFileInputFiles", nodeId=node, files=[value])
+        else:
+            self.evaluate(f"document.querySelector({json.dumps(field)}).value = {json.dumps(value)}; 0")
+
+    def click(self, element: str, then: str) -> None:
+        """Click on the element that has this selector, and return when an expression is true on the page that comes."""
+        self.evaluate(f"document.querySelector({json.dumps(element)}).click()")
+        self.wait(then)
+
+    def keep_picture(self, name: str) -> None:
+        """Write a picture of the page into the folder that the variable PICTURES names, for the documentation."""
+        if folder := os.environ.get("PICTURES"):
+            Path(folder, name).write_bytes(self.picture())
+
     def picture(self) -> bytes:
         """Return a picture of the page, as PNG."""
         content = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)

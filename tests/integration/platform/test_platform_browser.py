@@ -2,13 +2,14 @@
 in light and dark, on a phone and on a large screen."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 
 from tests.servers.browser import Browser, browser, unusable
-from tests.servers.scrapyd import Scrapyd, egg, scrapyd, until
+from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 
 EVIL = "<img src=x onerror=alert(1)>"
 WORSE = "\"'><script>alert(2)</script>{{7*7}}\u202e\u0000"
@@ -120,3 +121,46 @@ def test_a_person_finds_why_a_job_failed_and_runs_it_again(server: Scrapyd, chro
     chromium.wait("location.search === '?id=5' && document.querySelector('#facts')")
     assert server.client.get("/v1/jobs/5").json()["spider"] == EVIL
     assert chromium.faults() == []
+
+
+def test_a_newcomer_deploys_runs_schedules_and_shares_a_project(chromium: Browser, tmp_path: Path) -> None:
+    """From an empty server to items in a file and a token for a colleague, with the pages alone. PICTURES=docs/images
+    makes the picture of the documentation."""
+    items = "\n".join(
+        f"yield {{'title': 'Running shoe {n}', 'price': {49.9 + n}, 'url': 'https://shop.example/shoes/{n}'}}"
+        for n in range(40)
+    )
+    file = tmp_path / "shop.egg"
+    file.write_bytes(egg(spider("prices", items) + spider("broken", "raise ValueError('price: no number')\nyield {}")))
+    (tmp_path / "server").mkdir()
+    with scrapyd(tmp_path / "server") as server:
+        root = f"http://127.0.0.1:{server.port}/ui"
+        chromium.size(1280, 800)
+        chromium.scheme("light")
+        chromium.open(f"{root}/projects")
+        for field, value in (("project", "shop"), ("version", "1.0"), ("artefact", str(file))):
+            chromium.fill(f"[name={field}]", value)
+        chromium.click("form[enctype] button", "location.pathname === '/ui/project'")
+        for name in ("broken", "prices"):
+            chromium.open(f"{root}/jobs/new?project=shop&spider={name}")
+            chromium.click("main form[method=post] button", "location.pathname === '/ui/job'")
+        chromium.wait("document.querySelector('.state.finished')")
+        chromium.click("nav.tabs a:last-child", "document.querySelectorAll('.items tbody tr').length === 40")
+        csv = chromium.evaluate("fetch(document.querySelector('.exports a').href).then(answer => answer.text())")
+        assert csv.splitlines()[1] == "Running shoe 0,49.9,https://shop.example/shoes/0"
+        chromium.open(f"{root}/job?id=1")
+        chromium.wait("document.querySelector('#cause')")
+        chromium.keep_picture("dashboard-job.png")
+        chromium.open(f"{root}/schedules/new?project=shop&spider=prices")
+        chromium.fill("#f-name", "nightly")
+        chromium.fill("#f-cron", "30 2 * * *")
+        chromium.click("main form[method=post] button", "document.querySelectorAll('.times li').length === 5")
+        chromium.open(f"{root}/tokens")
+        chromium.fill("[name=name]", "Anna")
+        chromium.click("form[action$='/tokens/make'] button", "document.querySelector('#secret')")
+        secret = chromium.evaluate("document.querySelector('#secret').textContent")
+        headers = {"Authorization": f"Bearer {secret}"}
+        assert server.client.get("/v1/jobs", headers=headers).status_code == 200
+        assert server.client.post("/v1/jobs/1/cancel", headers=headers).status_code == 403
+        chromium.open(f"{root}/")
+        assert chromium.faults() == []
