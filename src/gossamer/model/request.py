@@ -37,7 +37,7 @@ class Outcome(StrEnum):
     """Back to the front of its domain with a new payload (a redirect for which there is no free hit yet)."""
     SWITCHED = "switched"
     """To the front of its domain in the other lane: a page that was fetched plainly and is to be rendered, or the other
-    way round. Not an attempt; the hit was used."""
+    way round. Not an attempt."""
 
 
 class DropReason(StrEnum):
@@ -183,7 +183,7 @@ class Settlement(msgspec.Struct):
     drops: dict[str, int] | None = None
     """Number of dropped links of this page, by reason. They are counted with the settlement, so exactly once."""
     unused: bool = False
-    """For `failed` and `dropped`. True: nothing was sent, so the request's hit is free again."""
+    """For `failed`, `dropped` and `switched`. True: nothing was sent, so the request's hit is free again."""
 
 
 def request_id_prefix(run: Run) -> bytes:

@@ -236,7 +236,7 @@ class Fetcher:
         except BadInput as error:
             return self._fail(attempt, "bad_request", str(error))
         except BrowserMissing as error:
-            return self._fail(attempt, "browser", str(error))
+            return self._without_browser(attempt, error)
         except FrontierError:
             raise
         except Exception as error:
@@ -468,6 +468,15 @@ class Fetcher:
             retry_after_seconds=retry_after,
         )
         return decision if isinstance(decision, Retry) else None
+
+    def _without_browser(self, attempt: Attempt, error: BrowserMissing) -> FinishedLease:
+        """Leave a page whose URL is to be rendered to workers with a browser; fail one that came here as to one of
+        them. The hit was not used, unless a redirect led here."""
+        if attempt.lease.render:
+            return self._fail(attempt, "browser", str(error))
+        finished = self._requeue(attempt, Outcome.SWITCHED)
+        finished.settlement.unused = not attempt.was_sent
+        return finished
 
     def _give_back(self, attempt: Attempt) -> FinishedLease:
         """Return the request to the front of its domain, for another hit. The hit of this lease is spent if a request

@@ -18,6 +18,16 @@ def links(page: int) -> list[int]:
     return [(page * 2 + 1) % PAGES, (page * 2 + 2) % PAGES, *(chance.randrange(PAGES) for _ in range(LINKS - 2))]
 
 
+def begins_rendered(page: int) -> bool:
+    """Whether links to a page ask for it to be rendered, where there are two lanes."""
+    return page % 3 == 1
+
+
+def ends_rendered(page: int) -> bool:
+    """Whether a page is rendered in the end, where there are two lanes: others than begin so, and fewer."""
+    return page % 2 == 1
+
+
 def reachable(seed: int) -> set[int]:
     """Every page that a crawl from this one finds."""
     found, coming = {seed}, [seed]

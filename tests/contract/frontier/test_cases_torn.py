@@ -21,8 +21,9 @@ HEARTBEAT_SECONDS = 20.0
 class Scene:
     """A crawl with requests in a queue, to be queued later, and leased by a worker that lives."""
 
-    def __init__(self, stage: Stage, clock: Clock) -> None:
+    def __init__(self, stage: Stage, clock: Clock, *, render: bool = False) -> None:
         self.stage = stage
+        self.render = render
         self.clock = clock
         self.shard = shard_of(DOMAIN, stage.shards)
         self.base = f"{stage.prefix}:{{{self.shard}}}:"
@@ -36,8 +37,10 @@ class Scene:
         )
         self.run: Run = await self.frontier.open_crawl(a_crawl("torn", **crawl))
         terms = Terms(domain_max_pages=100)
-        await self.frontier.add(self.run, terms, [a_batch(DOMAIN, list(range(PATHS)))], seeds=True)
-        self.holder = await self.frontier.open_leaseholder(pool="shared", spiders=["link"])
+        await self.frontier.add(self.run, terms, [a_batch(DOMAIN, list(range(PATHS)), render=self.render)], seeds=True)
+        self.holder = await self.frontier.open_leaseholder(
+            pool="shared", spiders=["link"], plain=not self.render, browser=self.render
+        )
         first, *_ = await self.holder.lease(limit=1)
         await self.holder.settle([Settlement(first, Outcome.RETRY, "why", 1.0)])
         self.leases = await self.holder.lease(limit=2)
@@ -47,7 +50,8 @@ class Scene:
         return await self.stage.connections[0].command(self.base, *words)
 
     def key(self, kind: str) -> str:
-        return self.base + kind
+        """Return a key; in the name of one of the spider, the lane of the requests is added."""
+        return self.base + kind.replace("|link", "|link,browser" if self.render else "|link")
 
     @property
     def token(self) -> str:
@@ -86,9 +90,9 @@ class Scene:
         await self.stage.leave()
 
 
-@pytest.fixture
-async def scene(stage: Stage) -> Any:
-    scene = Scene(stage, Clock())
+@pytest.fixture(params=["plain", "browser"])
+async def scene(stage: Stage, request: pytest.FixtureRequest) -> Any:
+    scene = Scene(stage, Clock(), render=request.param == "browser")
     await scene.begin()
     yield scene
     await scene.close()
@@ -102,7 +106,11 @@ def remove(kind: str) -> Break:
 
 
 def count(key: str, field: str, number: int) -> Break:
-    return lambda scene: scene.command("HINCRBY", scene.key(key.format(token=scene.token)), field, number)
+    def change(scene: Scene) -> Awaitable[Any]:
+        name = field.replace(":link", ":link,browser") if scene.render else field
+        return scene.command("HINCRBY", scene.key(key.format(token=scene.token)), name, number)
+
+    return change
 
 
 async def without_a_record_of_hits(scene: Scene) -> None:
@@ -180,7 +188,9 @@ async def test_leases_of_a_worker_that_the_shard_does_not_know_are_taken_back(sc
     assert "1 worker whose requests" in scene.said[0]
     assert await scene.frontier.maintain() == 2
     scene.leases = []
-    scene.holder = await scene.frontier.open_leaseholder(pool="shared", spiders=["link"])
+    scene.holder = await scene.frontier.open_leaseholder(
+        pool="shared", spiders=["link"], plain=not scene.render, browser=scene.render
+    )
     assert await scene.work_off() == PATHS
 
 
@@ -263,7 +273,7 @@ async def test_a_domain_is_placed_for_each_egress_address(scene: Scene) -> None:
 async def test_turns_of_crawls_on_a_domain_go_on(scene: Scene) -> None:
     """Whatever was in flight for another crawl there, which lost it."""
     other = await scene.frontier.open_crawl(a_crawl("other", rate=Rate(10, 1.0)))
-    await scene.frontier.add(other, Terms(), [a_batch(DOMAIN, ["other"])], seeds=True)
+    await scene.frontier.add(other, Terms(), [a_batch(DOMAIN, ["other"], render=scene.render)], seeds=True)
     got = []
     for _ in range(4):
         scene.clock.now += 1

@@ -68,6 +68,21 @@ async def test_a_request_keeps_what_it_is_in_the_other_lane(pair: Pair) -> None:
     assert (info.state, info.spiders["link"].added, info.rendering) == ("finished", 2, SpiderCounts())
 
 
+async def test_the_hit_of_a_request_that_was_not_sent_is_free_for_the_other_lane(pair: Pair) -> None:
+    await pair.set_policy(None, DomainPolicy(hits=1, window_seconds=100.0))
+    run = await pair.open(a_crawl())
+    assert run is not None
+    await pair.add(run, TERMS, [a_batch("a.test", ["page"])])
+    plain = await pair.hire(pool="shared", spiders=["link"])
+    browser = await pair.hire(pool="shared", spiders=["link"], plain=False, browser=True)
+    (lease,) = await pair.lease_all_due(plain)
+    await pair.settle(plain, [Settlement(lease, Outcome.SWITCHED, unused=True)])
+    (again,) = await pair.lease_all_due(browser)
+    assert again.request_id == lease.request_id
+    await pair.fetch(browser, [again])
+    await pair.check()
+
+
 async def test_a_url_is_one_request_in_both_lanes(pair: Pair) -> None:
     run = await pair.open(a_crawl())
     assert run is not None

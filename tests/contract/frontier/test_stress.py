@@ -8,10 +8,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 
 from .asking import a_batch, a_crawl
-from .graph import reachable, url
+from .graph import ends_rendered, reachable, url
 from .stage import Stage
 
 WORKERS = 4
@@ -19,9 +21,10 @@ KILLS = 8
 TESTS = Path(__file__).parents[2]
 
 
-def start(stage: Stage, log: Path) -> subprocess.Popen[bytes]:
+def start(stage: Stage, log: Path, lanes: str) -> subprocess.Popen[bytes]:
     path = os.pathsep.join([str(TESTS), *sys.path])
-    command = [sys.executable, "-m", "contract.frontier.worker_process", stage.server.address, stage.prefix, str(log)]
+    arguments = [stage.server.address, stage.prefix, str(log), lanes]
+    command = [sys.executable, "-m", "contract.frontier.worker_process", *arguments]
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
 
 
@@ -30,8 +33,12 @@ def written(folder: Path) -> Counter[str]:
     return Counter(line for log in folder.iterdir() for line in log.read_text().splitlines())
 
 
-async def test_killed_workers_lose_nothing(stage: Stage, tmp_path: Path) -> None:
-    """Every page is settled exactly once in the end, whoever dies when, and the run finishes once."""
+@pytest.mark.parametrize(
+    "lanes", [("one",) * WORKERS, ("plain", "both", "browser", "both")], ids=["one lane", "two lanes"]
+)
+async def test_killed_workers_lose_nothing(stage: Stage, tmp_path: Path, lanes: tuple[str, ...]) -> None:
+    """Every page is settled exactly once in the end, whoever dies when, and the run finishes once. With two lanes, some
+    pages change theirs on the way."""
     chance = random.Random(7)
     frontier = await stage.frontier(dead_after_seconds=0.5)
     await frontier.set_domain_policy(
@@ -43,7 +50,7 @@ async def test_killed_workers_lose_nothing(stage: Stage, tmp_path: Path) -> None
     expected = reachable(0)
     workers: list[subprocess.Popen[bytes]] = []
     try:
-        workers = [start(stage, tmp_path / f"{number}") for number in range(WORKERS)]
+        workers = [start(stage, tmp_path / f"{number}", lanes[number]) for number in range(WORKERS)]
         kills, seen_done = 0, 0
         states = [CrawlState.RUNNING]
         async with asyncio.timeout(100):
@@ -59,7 +66,7 @@ async def test_killed_workers_lose_nothing(stage: Stage, tmp_path: Path) -> None
                     victim = chance.randrange(WORKERS)
                     workers[victim].kill()
                     workers[victim].wait()
-                    workers[victim] = start(stage, tmp_path / f"{victim}-{kills}")
+                    workers[victim] = start(stage, tmp_path / f"{victim}-{kills}", lanes[victim])
                 await asyncio.sleep(0.01)
             for worker in workers:
                 assert await asyncio.to_thread(worker.wait) == 0
@@ -71,6 +78,8 @@ async def test_killed_workers_lose_nothing(stage: Stage, tmp_path: Path) -> None
     assert info is not None
     assert (info.state, info.run) == (CrawlState.FINISHED, 1)
     assert (info.total().added, info.total().fetched, info.seen) == (len(expected),) * 3
+    rendered = sum(map(ends_rendered, expected)) if "browser" in lanes else 0
+    assert (info.rendering.added, info.rendering.fetched) == (rendered, rendered)
     settled = written(tmp_path)
     assert not [page for page, times in settled.items() if times > 1], "settled twice"
     # What a killed worker settled and could not write down any more is missing here and counted above.

@@ -50,23 +50,25 @@ async def a_shop() -> AsyncIterator[Server]:
         yield web
 
 
-async def submit(frontier: ValkeyFrontier, web: Server, *, lanes: dict[str, bool]) -> Run:
-    """Add the pages of these paths, those with True to be rendered."""
-    run = await frontier.open_crawl(CRAWL)
+async def submit(frontier: ValkeyFrontier, web: Server, *, lanes: dict[str, bool], match: tuple[str, ...] = ()) -> Run:
+    """Add the pages of these paths, those with True to be rendered. `match`: expressions of others that are to be."""
+    run, terms = await frontier.open_crawl(CRAWL), Terms(maxdepth=0, render_match=match)
     for path, render in lanes.items():
         urls = [f"http://shop.test:{web.port}/{path}/{number}" for number in PAGES]
         marks = [frontier.spiders.fingerprint("link", url) for url in urls]
-        await frontier.add(run, Terms(maxdepth=0), [Batch("link", "shop.test", 1, 0, urls, marks, render=render)])
+        await frontier.add(run, terms, [Batch("link", "shop.test", 1, 0, urls, marks, render=render)])
     return run
 
 
 @asynccontextmanager
-async def a_worker(folder: Path, address: str, *options: str) -> AsyncIterator[Process]:
-    """`gossamer worker`, killed at the end unless it has ended."""
+async def a_worker(folder: Path, address: str, *options: str, browser: str = "") -> AsyncIterator[Process]:
+    """`gossamer worker`, killed at the end unless it has ended. `browser`: its program; empty: what is installed."""
     folder.mkdir()  # noqa: ASYNC240 (a test)
     arguments = ("--frontier", address, "--resolve", "*:127.0.0.1", "-o", "pages.jsonl", *options)
     process = await asyncio.create_subprocess_exec(
-        *command("worker", *arguments), cwd=folder, env=os.environ | {"GOSSAMER_WORKER__HEARTBEAT": "2"}
+        *command("worker", *arguments),
+        cwd=folder,
+        env=os.environ | {"GOSSAMER_WORKER__HEARTBEAT": "2", "GOSSAMER_BROWSER__PROGRAM": browser},
     )
     try:
         yield process
@@ -132,6 +134,27 @@ async def test_a_worker_with_a_browser_takes_both_lanes(tmp_path: Path) -> None:
             await both.wait()
     expected = {f"plain/{number}": False for number in PAGES} | {f"rendered/{number}": True for number in PAGES}
     assert pages(tmp_path / "both") == expected
+
+
+async def test_a_worker_without_a_browser_hands_matching_pages_over(tmp_path: Path) -> None:
+    """Nobody knew when they were added that they match."""
+    async with a_frontier() as (frontier, address), a_shop() as web:
+        lanes = {"plain": False, "rendered": False}
+        await submit(frontier, web, lanes=lanes, match=("/rendered/",))
+        async with a_worker(tmp_path / "plain", address, browser="no-such") as plain:
+
+            async def are_handed_over() -> bool:
+                info = await frontier.crawl_info(CRAWL.id)
+                return info is not None and info.rendering.queued == len(PAGES)
+
+            await until(are_handed_over)
+            async with a_worker(tmp_path / "browser", address, "--render-only") as browser:
+                await fetched(frontier, count=2 * len(PAGES))
+                for process in (plain, browser):
+                    process.send_signal(signal.SIGTERM)
+                    await process.wait()
+    assert pages(tmp_path / "plain") == {f"plain/{number}": False for number in PAGES}
+    assert pages(tmp_path / "browser") == {f"rendered/{number}": True for number in PAGES}
 
 
 async def test_a_killed_worker_is_forgotten_and_its_requests_wait_for_another_browser(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@
 --       5 ids of the leases (msgpack): first those that were fetched, then all others
 --       6 links that were dropped (msgpack): by position of the lease in 5, { reason, count, ... }
 --       then for each of the others: outcome (failed, dropped, retry, postponed, returned, forwarded, switched), reason,
---       delay ms, new tail or "". Where the outcome is failed or dropped, the delay is a code: -1: the request was not sent,
---       1: it is kept for retry_failed.lua, -2: both, 0: neither
+--       delay ms, new tail or "". Where the outcome is failed, dropped or switched, the delay is a code: -1: the request
+--       was not sent, 1: it is kept for retry_failed.lua, -2: both, 0: neither
 -- Returns { "stale" } where the worker is not registered, or
 --         { tokens idle on this shard, tokens whose page budget is used up }, each of them a list, or "" for none
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
