@@ -163,7 +163,11 @@ async def list_crawls(
     ] = None,
     domain: Annotated[
         str | None,
-        Query(description="Only crawls that had requests on this domain. Needs a history", max_length=255),
+        Query(
+            description="Only crawls of which requests were seen waiting on this domain: up to 100 of a crawl's "
+            "domains are remembered, and one that ends within seconds may have none. Needs a history",
+            max_length=255,
+        ),
     ] = None,
     cursor: Cursor = "",
     limit: Limit = 100,

@@ -49,7 +49,7 @@ class CrawlFilter(NamedTuple):
     text: str = ""
     """Only those with this text in application or name, in any case. Empty: any."""
     domain: str = ""
-    """Only those that had requests on this domain. Empty: on any."""
+    """Only those of which requests were seen waiting on this domain. Empty: on any."""
 
 
 def record(connection: Connection, infos: Sequence[CrawlInfo], *, now: float) -> None:
