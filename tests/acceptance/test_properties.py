@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
-from tests.servers.nursery import Reared
+from tests.servers.nursery import SCRAPY, Reared
 from tests.servers.opensearch import opensearch
 from tests.servers.valkey import Server, free_ports, standalone
 
@@ -59,7 +59,7 @@ def start(folder: Path, web: FakeWeb, lane: dict[str, str], *arguments: str) -> 
     # To a file: nobody reads a pipe while another process is waited for, and one whose log is stuck works no more.
     descriptor, log = tempfile.mkstemp(dir=folder, suffix=".log")
     os.close(descriptor)
-    process = Reared("tests.servers.scrapy_command", arguments, environment=environment, log=Path(log), folder=PROJECT)
+    process = Reared(SCRAPY, arguments, environment=environment, log=Path(log), folder=PROJECT)
     LOGS[process.pid] = Path(log)
     return process
 

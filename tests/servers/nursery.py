@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import msgspec
 
@@ -42,11 +42,13 @@ _LIBRARIES = (
     "yaml",
 )
 _START_SECONDS = 60.0
+SCRAPY = "tests.servers.scrapy_command"
+"""Module that is Scrapy's command line."""
 _NUMBER = struct.Struct("!i")
 
 
 class _Order(msgspec.Struct):
-    """What is to be run: `python -m module arguments` in a folder."""
+    """What is to be run: `python -m module arguments` in a folder, in a session of its own."""
 
     module: str
     arguments: list[str]
@@ -66,9 +68,12 @@ class Reared:
         environment: Mapping[str, str],
         log: Path,
         folder: Path = _ROOT,
+        appends: bool = False,
     ) -> None:
-        """Run `main` of this module, whose answer is the exit code. Both of its streams go to `log`, which is emptied.
-        `environment` is all of it; of what Python itself reads at its start, only PYTHONPATH has an effect."""
+        """Run `main` of this module, whose answer is the exit code. Both of its streams go to `log`, which is emptied
+        unless `appends`. `environment` is all of it; of what Python itself reads at its start, only PYTHONPATH has an
+        effect."""
+        log.open("ab" if appends else "wb").close()
         self.returncode: int | None = None
         self._reports, theirs = socket.socketpair()
         order = _Order(module, [*arguments], dict(environment), str(log), str(folder))
@@ -76,6 +81,12 @@ class Reared:
             socket.send_fds(next(_nurseries()), [msgspec.json.encode(order) + b"\n"], [theirs.fileno()])
         self._reports.settimeout(_START_SECONDS)
         self.pid = self._heard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wait()
 
     def _heard(self) -> int:
         """The next of two numbers: its process id, and how it ended. Raises TimeoutError; BlockingIOError for poll."""
@@ -176,7 +187,8 @@ def _rear(order: _Order, reports: socket.socket) -> NoReturn:
 
 def _become(order: _Order) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.setsid()
+    log = os.open(order.log, os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(log, stream)
     os.close(log)

@@ -7,8 +7,6 @@ import json
 import logging
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from scrapy.utils.test import get_crawler
 from gossamer.scrapy import feeds
 from tests.integration.scrapy_lane.test_pipelines import SPIDERS, program_settings
 from tests.servers.ftp import ftp_server
+from tests.servers.nursery import SCRAPY, Reared
 from tests.servers.program import until
 from tests.servers.s3 import S3Server, s3_server
 from tests.servers.scraping import ROOT
@@ -26,19 +25,18 @@ from tests.servers.scraping import ROOT
 ITEMS = [{"number": number, "price": 1.0} for number in range(300)]
 
 
-def begin(folder: Path, *options: str, feeds: dict[str, Any] | None = None, **settings: Any) -> subprocess.Popen[bytes]:
+def begin(folder: Path, *options: str, feeds: dict[str, Any] | None = None, **settings: Any) -> Reared:
     """A `scrapy runspider` of a project with the add-on."""
     (folder / "items.json").write_text(json.dumps(ITEMS))
     given = {"ADDONS": {"gossamer.scrapy.WholeFeeds": 0}, "FEEDS": feeds or {}, **settings}
     (folder / "shop_settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in given.items()))
-    command = [sys.executable, "-m", "scrapy", "runspider", str(SPIDERS), "-a", f"file={folder / 'items.json'}"]
+    arguments = ["runspider", str(SPIDERS), "-a", f"file={folder / 'items.json'}", *options]
     environment = {
         **{name: value for name, value in os.environ.items() if name != "SCRAPY_JOB"},
         "PYTHONPATH": f"{ROOT}:{folder}",
         "SCRAPY_SETTINGS_MODULE": "shop_settings",
     }
-    with (folder / "log").open("ab") as log:
-        return subprocess.Popen([*command, *options], cwd=folder, env=environment, stdout=log, stderr=log)
+    return Reared(SCRAPY, arguments, environment=environment, log=folder / "log", folder=folder, appends=True)
 
 
 def finish(folder: Path, *options: str, **settings: Any) -> None:

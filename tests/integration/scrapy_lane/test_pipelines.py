@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ import pytest
 
 from gossamer.scrapy.pipelines.programs import ProgramPool
 from gossamer_fakeweb.estate_words import ADDRESSES
+from tests.servers.nursery import SCRAPY, Reared
 from tests.servers.program import until
 from tests.servers.scraping import ROOT, Scraper, together
 from tests.servers.valkey import Server, standalone
@@ -349,15 +349,14 @@ def priced(count: int) -> list[dict[str, Any]]:
     return [{"number": number, "price": float(number)} for number in range(count)]
 
 
-def begin_in_terminal(folder: Path, items: list[dict[str, Any]], settings: dict[str, str]) -> "subprocess.Popen[bytes]":
+def begin_in_terminal(folder: Path, items: list[dict[str, Any]], settings: dict[str, str]) -> Reared:
     """A `scrapy runspider` in a process group of its own, as a terminal starts it."""
     (folder / "items.json").write_text(json.dumps(items))
-    command = [sys.executable, "-m", "scrapy", "runspider", str(SPIDERS), "-a", f"file={folder / 'items.json'}"]
-    command += ["-o", f"{folder / 'out.jsonl'}", "-s", "TELNETCONSOLE_ENABLED=False"]
-    command += [part for name, value in settings.items() for part in ("-s", f"{name}={value}")]
+    arguments = ["runspider", str(SPIDERS), "-a", f"file={folder / 'items.json'}"]
+    arguments += ["-o", f"{folder / 'out.jsonl'}", "-s", "TELNETCONSOLE_ENABLED=False"]
+    arguments += [part for name, value in settings.items() for part in ("-s", f"{name}={value}")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with (folder / "log").open("wb") as log:
-        return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
+    return Reared(SCRAPY, arguments, environment=environment, log=folder / "log", folder=folder)
 
 
 def test_ctrl_c_is_not_passed_on(tmp_path: Path) -> None:
