@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from gossamer.frontier.valkey import leaseholder
+from tests.servers.program import require
 from tests.servers.valkey import Cluster, Server, cluster, standalone
 
 from .pair import Pair
 from .stage import Stage
 
 SHARDS = {"single": 1, "sharded": 5, "cluster": 8}
+REDIS = "redis"
+"""Topology of some tests, which name it: two shards on the system's Redis, mostly 7.0."""
 _LEASE_SECONDS = 60.0
 """Longest wait of a lease call for the servers of a cluster. Only a server that hangs needs as long."""
 
@@ -29,6 +32,13 @@ def three_servers() -> Iterator[Cluster]:
         yield servers
 
 
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Server]:
+    """Redis of the system."""
+    with standalone(program=require("redis-server")) as server:
+        yield server
+
+
 @pytest.fixture(params=SHARDS)
 def stage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """A frontier's place, with a prefix of its own.
@@ -38,6 +48,8 @@ def stage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> St
     default.
     """
     topology: str = request.param
+    if topology == REDIS:
+        return Stage(request.getfixturevalue("redis_server"), 2)
     if topology == "cluster":
         monkeypatch.setattr(leaseholder, "_LATE_SECONDS", _LEASE_SECONDS)
         monkeypatch.setattr(leaseholder, "_GATHER_SECONDS", _LEASE_SECONDS)

@@ -9,10 +9,13 @@ from gossamer.model.info import SpiderCounts, UrlInfo
 from gossamer.model.request import Outcome, Settlement
 
 from .asking import a_batch, a_crawl, fingerprint
+from .conftest import REDIS, SHARDS
 from .pair import Clock, Pair
 from .stage import Stage
 
 TERMS = Terms()
+
+pytestmark = pytest.mark.parametrize("stage", [*SHARDS, REDIS], indirect=True)
 
 
 async def test_only_a_worker_with_a_browser_gets_what_is_to_be_rendered(pair: Pair) -> None:
