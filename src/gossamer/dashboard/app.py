@@ -24,6 +24,7 @@ from gossamer.dashboard.crawl_section import crawl_section
 from gossamer.dashboard.pages import FILTERS, DashboardPage, DashboardSite
 from gossamer.dashboard.sections import DashboardSection, PageRoute, View
 from gossamer.dashboard.service import ApiClient, ApiRefused, InProcessClient
+from gossamer.dashboard.shared_parts import SharedParts
 from gossamer.dashboard.texts import Texts, language_for
 from gossamer.dashboard.visitors import Forbidden, Gate, TokenGate, Visitor
 from gossamer.telemetry import logs
@@ -100,6 +101,7 @@ class _Dashboard:
         templates = Templates(*packages, filters=FILTERS)
         self._site = DashboardSite(sections, static, templates)
         self._prefix_header = prefix_header
+        self._parts = SharedParts(time.monotonic)
         self._logins = TokenBuckets(_LOGINS_PER_SECOND, monotonic=time.monotonic)
         routes = [Route("/", self._endpoint(PageRoute("GET", overview.show)), methods=["GET"])]
         for section in sections:
@@ -124,7 +126,10 @@ class _Dashboard:
                 return self._problem(page, 403, detail)
             if is_for_all and page.visitor.project:
                 return self._problem(page, 403, page.texts("problem.one_project", project=page.visitor.project))
-            return await self._answer(page, route.view)
+            if not page.part or request.method != "GET":
+                return await self._answer(page, route.view)
+            seen = (str(request.url), page.prefix, page.texts.language, page.visitor)
+            return await self._parts.answer(seen, lambda: self._answer(page, route.view))
 
         return endpoint
 

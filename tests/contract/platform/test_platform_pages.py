@@ -516,3 +516,19 @@ async def test_the_crawl_service_is_for_those_with_the_scope_of_the_page(
             answer = await with_crawls.request(route.method, f"/ui{path}", headers=session)
             refused = scope in _below(route.scope) or bool(project)
             assert (answer.status_code == 403) == refused, (scope, project, answer.text)
+
+
+async def test_parts_are_shared_only_by_visitors_with_the_same_rights(
+    closed: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    await database.write(_fill)
+    shown = {}
+    for scope, project in (("admin", ""), ("read", ""), ("admin", "shop & co #2?")):
+        _, secret = await database.write(
+            lambda c, s=scope, p=project: tokens.add_token(c, "one name", TokenScope(s), project=p)
+        )
+        answer = await closed.get("/ui/jobs?part=live", headers=await _login(database, secret))
+        shown[scope, project] = unescape(answer.text)
+    assert _PROJECT not in shown["admin", "shop & co #2?"]
+    assert "shop & co #1?" in shown["admin", ""]
+    assert "shop & co #1?" in shown["read", ""]
