@@ -98,6 +98,10 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     render: Literal["never", "always"]
     """Let a browser build the pages, for sites that scripts make. never: no page; always: every page. It needs Chromium
     or Chrome."""
+    render_step: Texts
+    """Step that the browser takes on each page that it builds, in their order: scroll [TIMES] to the end, click
+    SELECTOR [TIMES], wait SELECTOR, fill SELECTOR=VALUE, submit SELECTOR. Clicks and scrolls are repeated until nothing
+    changes."""
     render_match: Texts
     """Let a browser build the pages whose URLs match one of these regular expressions, searched as those of allow."""
     rate: str | float

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
+from gossamer.model.rendering import RenderStep
 
 
 class FetchBackend(Protocol):
@@ -47,3 +48,5 @@ class PageLoad(msgspec.Struct, frozen=True):
     """Returns whether robots.txt allows a request."""
     because: str
     """Reason why the page is rendered, for its record."""
+    steps: tuple[RenderStep, ...] = ()
+    """Steps that are taken on the page before its document is read."""

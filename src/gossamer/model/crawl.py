@@ -17,6 +17,7 @@ import msgspec
 
 from gossamer.model.content import ContentOptions
 from gossamer.model.extraction import Extraction
+from gossamer.model.rendering import RenderStep
 
 
 @lru_cache(maxsize=4096)  # crawls whose token is remembered
@@ -222,6 +223,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     render: bool = False
     """True: links that are found are rendered in a browser, unless the spider decides otherwise. The submitted URL
     itself is what its batch says."""
+    render_steps: tuple[RenderStep, ...] = ()
+    """Steps that a browser takes on each page before the document is read."""
     render_match: tuple[str, ...] = ()
     """Expressions one of which is found in the URL of a page that a browser builds. They are searched as those of
     `allow_regex` are with `regex_from_host`."""

@@ -48,6 +48,8 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that the cache answered."""
     bytes: int
     """Bytes received for these requests."""
+    steps: tuple[int, ...] = ()
+    """For each step of the crawl, how often it was taken on this page."""
 
 
 class PageRecord(msgspec.Struct, kw_only=True):

@@ -69,3 +69,35 @@ SNAPSHOT = """
 """
 """Return the document as it is now. Open shadow roots, and frames of the same origin, stand at their places as `div`
 elements, because no parser of HTML would find their links inside templates and frames."""
+
+STEP = """
+(action, selector, value) => {
+  const element = selector ? document.querySelector(selector) : document.documentElement;
+  if (!element) return false;
+  if (action === 'scroll') {
+    const before = document.documentElement.scrollHeight;
+    window.scrollTo(0, 0);
+    window.scrollTo(0, before);
+    return before;
+  }
+  if (action === 'click') {
+    if (element.disabled || !element.isConnected || element.hidden) return false;
+    element.scrollIntoView();
+    element.click();
+  } else if (action === 'fill') {
+    element.focus();
+    // The setter of the element's class: frameworks replace that of the element itself.
+    const setter = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(element), 'value');
+    if (setter && setter.set) setter.set.call(element, value); else element.value = value;
+    element.dispatchEvent(new Event('input', {bubbles: true}));
+    element.dispatchEvent(new Event('change', {bubbles: true}));
+  } else if (action === 'submit') {
+    if (element.requestSubmit) element.requestSubmit(); else element.click();
+  }
+  return true;
+}
+"""
+"""Take one step. Returns false if its element is not there or takes no clicks; of `scroll`, the height of the document
+before."""
+SIZE = "() => document.getElementsByTagName('*').length + ':' + document.documentElement.scrollHeight"
+"""Return a text that changes when the document grows."""

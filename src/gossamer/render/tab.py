@@ -14,10 +14,11 @@ import msgspec
 from gossamer.errors import BrowserCrashed, BrowserError, BrowserHung, DevToolsRefused
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines
 from gossamer.model.record import Rendering
+from gossamer.model.rendering import RenderStep
 from gossamer.policy.urls import redirect_target
 from gossamer.render.browser import Browser
 from gossamer.render.requests import PageLoader, PageRequests, answer_of, fulfil
-from gossamer.render.scripts import QUIET, SNAPSHOT
+from gossamer.render.scripts import QUIET, SIZE, SNAPSHOT, STEP
 
 _BUSY_SECONDS = 2.0
 """Time in which a page returns its document. One that computes for longer is interrupted."""
@@ -25,6 +26,11 @@ _SNAPSHOT_SECONDS = 5.0
 """Time in which a page that was interrupted returns its document."""
 _CLOSE_SECONDS = 3.0
 _WORLD = "gossamer"
+_WAIT_POLL_SECONDS = 0.1
+"""Interval at which a step looks for the element that it waits for."""
+
+Ended = Literal["quiet", "time", "moved"]
+"""Reason why the waiting for a page ended, as its record has it."""
 
 
 class WaitLimits(msgspec.Struct, frozen=True):
@@ -49,6 +55,8 @@ class _PageState:
         self.is_served = False
         """True: the browser has the document."""
         self.moved_to: str | None = None
+        self.steps: list[int] = []
+        """Number of times that each step was taken."""
         self.loaded: asyncio.Future[None] = loop.create_future()
         """Done when the load event has come."""
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -114,7 +122,7 @@ class Tab:
         self.browser.pages += 1
         try:
             await self._set_agent(request)
-            ended = await self._build(page, limits, started + limits.seconds)
+            ended = await self._build(page, limits, started + limits.seconds, load.steps)
             if page.crash:
                 raise BrowserCrashed(page.crash)
             body, cut = b"", False
@@ -131,6 +139,7 @@ class Tab:
             refused=requests.refused,
             cached=requests.cached,
             bytes=requests.bytes,
+            steps=tuple(page.steps),
         )
         return _rendered(response, body, rendering, moved_to=page.moved_to, cut=cut)
 
@@ -152,8 +161,11 @@ class Tab:
                 except BrowserHung:
                     self.browser.kill()
 
-    async def _build(self, page: _PageState, limits: WaitLimits, deadline: float) -> Literal["quiet", "time", "moved"]:
-        """Load the page and wait until it is complete. `deadline`: monotonic time. Returns the reason of the end."""
+    async def _build(
+        self, page: _PageState, limits: WaitLimits, deadline: float, steps: tuple[RenderStep, ...]
+    ) -> Ended:
+        """Load the page, wait until it is complete, and take the steps. `deadline`: monotonic time. Returns the reason
+        of the end."""
         navigation = asyncio.ensure_future(
             self._call("Page.navigate", seconds=limits.seconds + _SNAPSHOT_SECONDS, url=page.url)
         )
@@ -168,6 +180,37 @@ class Tab:
         await asyncio.wait(
             {page.loaded, page.ended}, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
         )
+        ended = await self._settle(page, limits, deadline)
+        for step in steps:
+            page.steps.append(0)
+            if ended == "quiet":
+                ended, page.steps[-1] = await self._take(step, page, limits, deadline)
+        return ended
+
+    async def _take(self, step: RenderStep, page: _PageState, limits: WaitLimits, deadline: float) -> tuple[Ended, int]:
+        """Take one step, again while it changes the page. Returns how the waiting ended, and how often it was taken."""
+        ended: Ended = "quiet"
+        taken = 0
+        while ended == "quiet" and taken < step.times and time.monotonic() < deadline:
+            left = deadline - time.monotonic()
+            try:
+                size = await self._evaluate(SIZE, seconds=left)
+                done = await self._evaluate(STEP, step.action, step.selector, step.value, seconds=left)
+                if not done and step.action == "wait":
+                    await asyncio.sleep(min(_WAIT_POLL_SECONDS, left))
+                    continue
+                if not done:
+                    break
+                taken += 1
+                ended = await self._settle(page, limits, deadline)
+                if ended == "quiet" and size == await self._evaluate(SIZE, seconds=_BUSY_SECONDS):
+                    break
+            except BrowserHung:
+                return "time", taken
+        return "time" if ended == "quiet" and time.monotonic() >= deadline else ended, taken
+
+    async def _settle(self, page: _PageState, limits: WaitLimits, deadline: float) -> Ended:
+        """Wait until a loaded page is quiet. `deadline`: monotonic time."""
         while not page.ended.done():
             left = deadline - time.monotonic()
             if left <= 0 or not page.loaded.done():

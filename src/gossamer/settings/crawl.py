@@ -186,6 +186,14 @@ class CrawlSettings(SettingGroup):
         "Chromium or Chrome",
         option=SettingOption(WHAT, "never|always"),
     )
+    render_step: tuple[str, ...] = field_of(
+        (),
+        "Step that the browser takes on each page that it builds, in their order: scroll [TIMES] to the end, click "
+        "SELECTOR [TIMES], wait SELECTOR, fill SELECTOR=VALUE, submit SELECTOR. Clicks and scrolls are repeated until "
+        "nothing changes",
+        splits=False,
+        option=SettingOption(WHAT, "STEP"),
+    )
     render_match: tuple[str, ...] = field_of(
         (),
         "Let a browser build the pages whose URLs match one of these regular expressions, searched as those of allow",

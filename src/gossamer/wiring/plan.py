@@ -27,6 +27,7 @@ from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Terms
 from gossamer.model.extraction import Extraction, field_names
 from gossamer.model.record import Destination
+from gossamer.model.rendering import MOST_STEPS, RenderStep, parse_step
 from gossamer.model.request import Batch
 from gossamer.net.guard import parse_networks
 from gossamer.net.names import domain_name
@@ -377,7 +378,7 @@ def derived_id(
         *([{"drop_parameter": sorted(crawl.drop_parameter)}] if crawl.drop_parameter else []),
         *([{"unique": sorted(crawl.unique)}] if crawl.unique else []),
         *([{"assets": [read_kinds(crawl.assets), crawl.max_assets]}] if crawl.assets else []),
-        *([{"render": [crawl.render, sorted(crawl.render_match)]}] if renders(settings) else []),
+        *([{"render": [crawl.render, sorted(crawl.render_match), crawl.render_step]}] if renders(settings) else []),
     )
     identity_json = msgspec.json.encode(parts, order="deterministic")
     ending = f"-{hashlib.blake2b(identity_json, digest_size=_DIGEST_BYTES).hexdigest()}"
@@ -475,6 +476,24 @@ def renders(settings: Settings) -> bool:
     return settings.crawl.render != "never" or bool(settings.crawl.render_match)
 
 
+def render_steps(crawl: CrawlSettings) -> tuple[RenderStep, ...]:
+    """Return the steps of a browser. Raises BadInput for what is no step, and for a selector that does not parse."""
+    if len(crawl.render_step) > MOST_STEPS:
+        raise BadInput(f"{len(crawl.render_step)} steps; at most {MOST_STEPS} are taken.", option="render_step")
+    steps = []
+    for text in crawl.render_step:
+        try:
+            step = parse_step(text)
+            if step.selector:
+                from gossamer.extract.selectors import compile_css  # imported late: most crawls have no steps
+
+                compile_css(step.selector)
+        except (BadInput, ValueError) as error:
+            raise BadInput(str(error), option="render_step") from None
+        steps.append(step)
+    return tuple(steps)
+
+
 def check_rendering(settings: Settings) -> None:
     """Check the options for rendering, and that there is a browser. Raises BadInput and BrowserMissing."""
     crawl = settings.crawl
@@ -482,6 +501,8 @@ def check_rendering(settings: Settings) -> None:
         raise BadInput(
             f"every page is rendered already. Omit it, or {named('render', 'always')}.", option="render_match"
         )
+    if crawl.render_step and not renders(settings):
+        raise BadInput(f"no page is rendered. Add {named('render', 'always')}.", option="render_step")
     if renders(settings):
         from gossamer.wiring.browser import launch_options  # imported late: most crawls need no browser
 
@@ -563,6 +584,7 @@ def _terms(
         assets=read_kinds(crawl.assets),
         max_assets=crawl.max_assets,
         render=crawl.render == "always",
+        render_steps=render_steps(crawl),
         render_match=crawl.render_match,
     )
     terms = with_secrets_for(terms, (registered_domain(host(url)) for url in seeds), crawl.headers_for)

@@ -170,7 +170,9 @@ class Attempt:
         from gossamer.fetch.backend import PageLoad  # imported late: most crawls render no page
 
         site = registered_domain(host(self.url))
-        return PageLoad(self.context.run.crawl.id.token, site, self.request_for, allows, because)
+        return PageLoad(
+            self.context.run.crawl.id.token, site, self.request_for, allows, because, self.context.terms.render_steps
+        )
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return the headers of the next request: the crawl's, as far as this URL may receive them, overridden by the

@@ -273,7 +273,7 @@ def _check_base64(given: dict[str, Any]) -> None:
 
 # --- explaining a rejection -------------------------------------------------------------------------------------------
 
-_UNSUPPORTED = {"render": "pages are not rendered yet", "splash": "pages are not rendered; Splash is not supported"}
+_UNSUPPORTED = {"splash": "Splash is not supported. With render, a browser renders the page"}
 """Fields that users of other crawlers may send, and why they are rejected."""
 
 _TYPICAL_FIELDS: dict[str, dict[str, tuple[str, ...] | None]] = {

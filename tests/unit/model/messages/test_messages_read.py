@@ -103,7 +103,6 @@ def test_ids_may_be_any_printable_text(text: str) -> None:
         ({"ulr": "x", "url": None}, "ulr", "did you mean url?"),
         ({"uuid": "1"}, "uuid", "unknown field of a crawl request"),
         ({"ts": 1.5}, "ts", "unknown field of a crawl request"),
-        ({"render": True}, "render", "not rendered yet"),
         ({"splash": {}}, "splash", "Splash is not supported"),
         ({"maxdepth": -1}, "maxdepth", "must be at least 0"),
         ({"priority": 101}, "priority", "must be at most 100"),
