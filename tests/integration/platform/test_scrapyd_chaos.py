@@ -10,11 +10,10 @@ from typing import Any
 
 import httpx
 import psutil
-import pytest
 
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 
-_JOBS = 120
+_JOBS = 80
 _KILLED_SERVERS = 8
 _KILLED_SHIMS = 6
 
@@ -48,9 +47,9 @@ def _times(judge: Path) -> dict[str, dict[int, tuple[float, float]]]:
     return found
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_kills_lose_no_job_and_run_none_twice(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
+def test_kills_lose_no_job_and_run_none_twice(tmp_path: Path) -> None:
+    """`make jobs` has the long runs, with more faults."""
+    chance = random.Random(1)
     judge = tmp_path / "judge"
     judge.touch()
     plans: dict[str, dict[str, Any]] = {}
