@@ -74,6 +74,8 @@ const MAX_LOOKS: u8 = 16;
 #[derive(Default)]
 struct Attributes<'a> {
     href: Seen<'a>,
+    /// Stands for `href` in drawings and formulas.
+    xlink_href: Seen<'a>,
     rel: Seen<'a>,
     src: Seen<'a>,
     srcdoc: Seen<'a>,
@@ -432,7 +434,9 @@ impl<'a> Scanner<'a> {
             return;
         }
         if lower == b"a" {
-            self.link(lower, &attributes); // others of its elements are not those of HTML that have the same name
+            // Others of its elements are not those of HTML that have the same name.
+            let href = if attributes.href.get().is_some() { attributes.href } else { attributes.xlink_href };
+            self.link(lower, &Attributes { href, ..attributes });
         }
         if closed {
             return;
@@ -608,6 +612,7 @@ impl<'a> Scanner<'a> {
             5 if name.eq_ignore_ascii_case(b"color") => found.is_font = true,
             7 if name.eq_ignore_ascii_case(b"content") => found.content.set(value),
             8 if name.eq_ignore_ascii_case(b"encoding") => found.encoding.set(value),
+            10 if name.eq_ignore_ascii_case(b"xlink:href") => found.xlink_href.set(value),
             10 if name.eq_ignore_ascii_case(b"http-equiv") => found.http_equiv.set(value),
             _ => {}
         })?;

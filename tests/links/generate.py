@@ -13,7 +13,7 @@ _LINKS: Final = (
     '<a x=">" href=%s>', "<a href=%s href=twice>", '<a href="q?a=1&amp;b=%s&copy=2&copy;&#47;&#x2f;&notit;&lt">',
     '<A HREF="%s" REL="x NoFollow">', '<a href=" %s#part ">', '<a href="//h%s.test/x">', '<a href="../%s?q=1">',
     '<a href="?q=%s">', '<a href="http://u:p@other.test:81/%s">', '<a href="/ä/%s?ö">', '<a href="mailto:%s">',
-    '<a href="/f%s.pdf">', '<a title="<a href=no>" href=%s>', "<svg><a xlink:href=x href=%s>",
+    '<a href="/f%s.pdf">', '<a title="<a href=no>" href=%s>', "<svg><a xlink:href=x href=%s>", "<svg><a xlink:href=%s>",
     "<iframe src=%s>", '<iframe SRC="%s" title=x></iframe>', "<iframe srcdoc='&lt;a href=%s>' src=>", "<frame src=%s>",
     "<noframes><a href=%s></noframes>", "<noframes><body><p><iframe src=%s></iframe>",
 )  # fmt: skip

@@ -250,7 +250,10 @@ class OwnOutputs:
         if self.on_given_back:
             self.on_given_back(pages)
         await self._settle(
-            [FinishedLease(Settlement(page.settlement.lease, Outcome.POSTPONED, delay_seconds=delay)) for page in pages]
+            [
+                FinishedLease(Settlement(page.settlement.lease, Outcome.POSTPONED, OUTPUT_AWAY, delay_seconds=delay))
+                for page in pages
+            ]
         )
 
     def _release(self, pages: Sequence[FinishedLease]) -> None:

@@ -299,13 +299,24 @@ class _TagWalk:
                 self._add(part)
         return end
 
-    def _keep(self, name: bytes, match: re.Match[bytes]) -> None:
-        """Keep a tag, in a new piece if this one is long enough."""
+    @staticmethod
+    def _with_href(match: re.Match[bytes]) -> bytes | None:
+        """Return a tag for an `a` in a drawing or formula that has an xlink:href and no href; None for another."""
+        attributes = {found["name"].lower(): found for found in reversed([*_TagWalk._attributes(match)])}
+        own, xlink, rel = (attributes.get(name) for name in (b"href", b"xlink:href", b"rel"))
+        if xlink is None or xlink["value"] is None or (own is not None and own["value"] is not None):
+            return None
+        return b"<a href=%b%b>" % (xlink["value"], b" " + rel[0] if rel else b"")
+
+    def _keep(self, name: bytes, match: re.Match[bytes], *, instead: bytes | None = None) -> None:
+        """Keep a tag, in a new piece if this one is long enough. `instead`: tag to keep for it."""
         if self._templates:
             return
         tag = match[0]
         shown = b"iframe" if name == b"frame" else name  # outside of framesets, a parser leaves out frames
-        if len(tag) > MAX_TAG_BYTES:
+        if instead is not None:
+            tag = instead
+        elif len(tag) > MAX_TAG_BYTES:
             needed = {found["name"].lower(): found[0] for found in reversed([*self._attributes(match)])}
             tag = b" ".join([b"<" + shown, *(needed[one] for one in needed.keys() & _NEEDED_ATTRIBUTES), b">"])
         else:
@@ -364,7 +375,7 @@ class _TagWalk:
                 self._frames = _Frames.NO
             return
         if name == b"a" and name in self._kept:
-            self._keep(name, match)
+            self._keep(name, match, instead=self._with_href(match))
         if self._closes_itself(match):
             return
         parent = self._open[-1]

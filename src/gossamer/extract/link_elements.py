@@ -38,19 +38,22 @@ class Inside(Enum):
 def link_elements(tree: "LexborHTMLParser", inside: Inside | None = None) -> "Iterator[LinkElement]":
     """Yield each element that links to a document, in the order of the page, with its attributes and its target.
 
-    These are `a` and `area` with an href, `iframe` and `frame` with a src, and those of `noframes` and `srcdoc`, which
-    are documents inside of the page. `inside`: the tree is such a document.
+    These are `a` and `area` with an href (in drawings and formulas, also an `a` with an xlink:href), `iframe` and
+    `frame` with a src, and those of `noframes` and `srcdoc`, which are documents inside of the page. `inside`: the tree
+    is such a document.
     """
     rare = [name for name in _RARE if tree.tags(name)]
-    is_foreign = ForeignContent() if rare else None
+    is_foreign = ForeignContent()
     for node in tree.css(",".join(("a", *rare))) if rare else tree.tags("a"):
         name = node.tag
         attributes = node.attributes
         if name == "a":
             href = attributes.get("href")
+            if href is None and "xlink:href" in attributes and is_foreign(node):
+                href = attributes["xlink:href"]
             if href is not None:
                 yield node, attributes, href
-        elif is_foreign is not None and not is_foreign(node):
+        elif not is_foreign(node):
             yield from _rare_links(node, attributes, inside)
 
 

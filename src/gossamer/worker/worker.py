@@ -379,13 +379,14 @@ class Worker:
         holds_any = own_outputs is not None and own_outputs.is_any_late
         for lease in leases:
             delay = own_outputs.hold_seconds(lease.run.crawl.id.appid) if own_outputs and holds_any else 0.0
+            reason = OUTPUT_AWAY if delay else ""
             if not delay and lease.deaths == MAX_DEATHS - 1:
                 if self._suspect is not None and self._holder.holds(self._suspect):
                     delay = _SUSPECT_DELAY_SECONDS
                 else:
                     self._suspect = lease
             if delay:
-                postponed.append(Settlement(lease, Outcome.POSTPONED, delay_seconds=delay))
+                postponed.append(Settlement(lease, Outcome.POSTPONED, reason, delay_seconds=delay))
             else:
                 started.append(lease)
         if postponed:

@@ -178,6 +178,7 @@ async def test_pages_that_waited_in_vain_go_back_and_are_fetched_again(stage: St
         await stage.until_settled(Outcome.FETCHED, "bad", 8)
     total = (await crawls.info(stage.frontier, BAD)).total()
     assert (total.fetched, total.added, await stage.published("bad")) == (8, 16, 8)
+    assert total.retried == {"output_away": stage.count(Outcome.POSTPONED, "bad")}
 
 
 async def test_requests_are_held_while_pages_wait_and_one_is_tried_after_a_pause(stage: Stage) -> None:

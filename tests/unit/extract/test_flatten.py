@@ -47,6 +47,20 @@ def test_the_same_links(html: bytes) -> None:
     assert hrefs(piece) == hrefs(html)
 
 
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        (b"<svg><a xlink:href='x' rel=nofollow /><a XLINK:HREF=y title=z>t</a></svg>", ["x", "y"]),
+        (b"<svg><a xlink:href=x title='" + b"z" * 5000 + b"'>t</a></svg>", ["x"]),
+        (b"<svg><a xlink:href=no href=x /><a href xlink:href=y /></svg>", ["x", "y"]),
+    ],
+)
+def test_links_of_drawings_have_an_href(html: bytes, expected: list[str]) -> None:
+    """What is kept of a page has no drawing in which an xlink:href would count."""
+    (piece,) = flatten(html)
+    assert hrefs(piece) == expected
+
+
 def test_nothing_else_remains() -> None:
     html = b"<div><b>bold</b> <a href=x>y</a><script>z</script></div>"
     assert [b" ".join(piece.split()) for piece in flatten(html)] == [b"bold <a href=x>y</a>"]

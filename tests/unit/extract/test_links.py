@@ -89,6 +89,7 @@ def test_with_sorted_queries_links_of_another_order_have_one_fingerprint_and_kee
         ("<noscript><a href=x></noscript>", ["http://www.a.test/dir/x"]),
         ("<map><area href=x><a href=y></a><area href=z></map>", [f"http://www.a.test/dir/{c}" for c in "xyz"]),
         ("<svg><a href=x></a></svg>", ["http://www.a.test/dir/x"]),
+        ("<svg><a xlink:href=x></a></svg>", ["http://www.a.test/dir/x"]),
         ("<a href='x>y'>", ["http://www.a.test/dir/x%3Ey"]),
         ("<a title='>' href=x>", ["http://www.a.test/dir/x"]),
         ("<a href=x", []),

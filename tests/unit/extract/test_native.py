@@ -67,6 +67,13 @@ def hrefs(html: bytes | str) -> list[str]:
         ("<iframe src=a srcdoc='&lt;a href=&quot;b&amp;amp;c&quot;>'></iframe><a href=d>", ["a", "b&c", "d"]),
         ("<iframe srcdoc='<iframe src=a srcdoc=&quot;<a href=no>&quot;></iframe><noframes><a href=no>'>", ["a"]),
         ("<noframes><iframe srcdoc='<a href=a>'></noframes>", ["a"]),
+        ("<svg><a xlink:href=a>t</a><a XLINK:HREF='b&amp;c' rel=x /><a href=c xlink:href=no></svg>", ["a", "b&c", "c"]),
+        (
+            "<svg><a href xlink:href=a></a><a href='' xlink:href=no></a><a xlink:href></a><a xlink:href=''></svg>",
+            ["a", "", ""],
+        ),
+        ("<math><a xlink:href=a></a></math><a xlink:href=no>", ["a"]),
+        ("<svg><foreignObject><a xlink:href=no></a></foreignObject><g xlink:href=no></g></svg>", []),
         ("<svg><iframe src=no /><area href=no /><noframes><a href=a></svg>", ["a"]),
         ("<svg><foreignObject><iframe src=a></iframe><area href=b></foreignObject></svg>", ["a", "b"]),
         ("<math><mi><area href=a></mi><area href=no></math>", ["a"]),

@@ -134,6 +134,6 @@ class BusPipeline:
             sink.tally.items += 1  # pages are counted by the scheduler, when their requests are settled
         delay = await sink.publish(output)
         if delay:
-            active.outcome, active.reason, active.retry_delay_seconds = Outcome.POSTPONED, "", delay
+            active.outcome, active.reason, active.retry_delay_seconds = Outcome.POSTPONED, OUTPUT_AWAY, delay
             sink.tally.retry(OUTPUT_AWAY)
         return item

@@ -24,6 +24,7 @@ from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
+from gossamer.commit.own_outputs import OUTPUT_AWAY
 from gossamer.errors import BadInput
 from gossamer.frontier.base import Frontier
 from gossamer.model.crawl import SHARED_POOL, Run, Terms
@@ -127,7 +128,7 @@ class Scheduler(scheduler.Scheduler):
         if own_outputs is not None and own_outputs.is_any_late:
             delay = own_outputs.hold_seconds(lease.run.crawl.id.appid)
             if delay:
-                self._settle(Settlement(lease, Outcome.POSTPONED, delay_seconds=delay))
+                self._settle(Settlement(lease, Outcome.POSTPONED, OUTPUT_AWAY, delay_seconds=delay))
                 return None
         return super()._start(lease)
 
