@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+import gossamer
+from gossamer.errors import BadInput
 from gossamer.model.record import PageRecord
 from tests.servers.crawling import command, records_of
 
@@ -347,3 +349,56 @@ def test_bad_options_say_what_to_write(options: tuple[str, ...], sentence: str, 
     )  # fmt: skip
     assert done.returncode == 2
     assert sentence in done.stderr
+
+
+def test_a_program_gets_the_changes(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html", links=("a.html",))
+    write(site, "a.html")
+    options: dict[str, Any] = {
+        "data_dir": tmp_path / "data",
+        "rate": 1000,
+        "allow_private": True,
+        "ignore_robots": True,
+    }
+
+    def found() -> list[tuple[str, str]]:
+        crawl = gossamer.crawl(f"{site.url}/", recrawl_once=True, **options)
+        return [(change.url.removeprefix(f"{site.url}/"), str(change.change)) for change in crawl.changes()]
+
+    assert sorted(found()) == [("", "new"), ("a.html", "new")]
+    assert found() == []
+    write(site, "a.html", "other")
+    assert found() == [("a.html", "changed")]
+    options |= {"recrawl_min": "1s", "recrawl_max": "1s"}
+    write(site, "a.html", "third")
+    for change in gossamer.crawl(f"{site.url}/", recrawl=True, **options):
+        assert str(change.change) == "changed"
+        break  # the crawl has no end
+    with pytest.raises(BadInput, match="Write data_dir='some/folder'"):
+        gossamer.crawl(f"{site.url}/", recrawl=True)
+
+
+def test_commands_tell_how_fresh_pages_are_and_when_they_are_visited(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html", links=("a.html",))
+    write(site, "a.html")
+    recrawl(tmp_path, site)
+    recrawl(tmp_path, site)
+
+    def output_of(*arguments: str) -> str:
+        done = subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, text=True, timeout=110)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    shown = json.loads(output_of("fresh", "--json"))
+    assert shown["rounds"] == 2
+    [domain] = shown["domains"]
+    assert (domain["domain"], domain["pages"], domain["gone"]) == ("127.0.0.1", 2, 0)
+    assert 0 < domain["freshness"] <= domain["freshness_at_twice_the_budget"] <= 1
+    assert "2 pages, 0 gone" in output_of("fresh")
+    visits = json.loads(output_of("why", f"{site.url}/a.html", "--json"))["visits"]
+    assert visits["state"] == "live"
+    assert visits["due"] > visits["fetched"]
+    assert "  visits   live, fetched" in output_of("why", f"{site.url}/a.html")
+    name = json.loads(output_of("crawls", "list", "--json"))["crawls"][0]["crawl_id"]
+    output_of("crawls", "delete", name, "--yes")
+    assert not list((tmp_path / ".gossamer" / "fresh").iterdir())

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from weakref import WeakValueDictionary
 
 from gossamer.crawling import engine
@@ -44,7 +44,11 @@ from gossamer.settings import Settings, load
 from gossamer.telemetry.tally import rule_sentences
 from gossamer.valkey.datadir import delete_data_dir
 from gossamer.wiring.outputs import table_options
-from gossamer.wiring.plan import asset_folder, check_assets, check_csv_guard, make_plan
+from gossamer.wiring.plan import Plan, asset_folder, check_assets, check_csv_guard, keeps_index, make_plan
+
+if TYPE_CHECKING:
+    from gossamer.crawling.recrawl import Recrawl
+    from gossamer.fresh.page import Change
 
 log = logging.getLogger("gossamer")
 
@@ -59,6 +63,8 @@ _LEFTOVER_SECONDS = 60.0
 start of its server, which locks it."""
 _ANY_URL = "http://example.com/"
 """URL in place of those in `seeds`, which are not read before the crawl starts. May be any."""
+_CHANGES_POLL_SECONDS = 0.2
+"""Interval at which a loop over changes looks for new ones."""
 _stopping: "WeakValueDictionary[Path, BackgroundTask[CrawlResult]]" = WeakValueDictionary()
 """Crawls of this program that were told to stop, by their data directory: the next one there waits for the end."""
 
@@ -190,6 +196,10 @@ class Crawler:
         self._before: BackgroundTask[CrawlResult] | None = None
         """Crawl in the same data directory that is being stopped at the start of this one."""
         self._first_failure = ""
+        self._recrawl: Recrawl | None = None
+        """Rounds of a crawl that is kept up to date, once they have begun."""
+        if keeps_index(self._settings) and self._temporary and not self._settings.crawl.index:
+            raise BadInput("recrawl: the pages would be forgotten at the end. Write data_dir='some/folder'.")
 
     def __repr__(self) -> str:
         """Name the first URL, and what to do with this object: a person who prints it expects pages."""
@@ -199,7 +209,29 @@ class Crawler:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Generator[Page, None, None]:
-        """Start the crawl and yield its pages, each as soon as it is fetched."""
+        """Start the crawl and yield its pages, each as soon as it is fetched; with `recrawl` or `recrawl_once`, the
+        changes that it finds."""
+        return self.changes() if keeps_index(self._settings) else self._pages()  # type: ignore[return-value]
+
+    def changes(self) -> "Generator[Change, None, None]":
+        """Start a crawl that is kept up to date (`recrawl` or `recrawl_once`), and yield each change that it finds.
+
+        Raises BadInput for another crawl."""
+        if not keeps_index(self._settings):
+            raise BadInput("the crawl is not kept up to date. Add recrawl=True or recrawl_once=True.")
+        self._start(has_loop=False)
+        assert self._task is not None
+        try:
+            ended = False
+            while not ended:
+                ended = self._task.wait(_CHANGES_POLL_SECONDS)
+                if self._recrawl is not None:
+                    yield from self._recrawl.new_changes()
+            self._raise_error()
+        finally:
+            self.stop()
+
+    def _pages(self) -> Generator[Page, None, None]:
         self._start(has_loop=True)
         try:
             while True:
@@ -217,7 +249,12 @@ class Crawler:
             self.stop()
 
     async def __aiter__(self) -> AsyncGenerator[Page, None]:  # with `yield`: a call returns the iterator at once
-        """Start the crawl and yield its pages, each as soon as it is fetched."""
+        """Start the crawl and yield its pages, each as soon as it is fetched. Raises BadInput for a crawl that is kept
+        up to date: `changes` yields what it finds, in a thread of its own."""
+        if keeps_index(self._settings):
+            raise BadInput(
+                "a crawl that is kept up to date has no loop over its pages here. Call changes() in a thread."
+            )
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         self._start(has_loop=True)
@@ -324,6 +361,8 @@ class Crawler:
                 replaces=self._fresh and not self._append,
                 say=self._control.say,
             )
+            if keeps_index(self._settings):
+                return await self._keep_fresh(plan)
             result = await engine.run_crawl(
                 self._settings,
                 plan,
@@ -341,6 +380,20 @@ class Crawler:
             if self._temporary:
                 shutil.rmtree(self._settings.data_dir, ignore_errors=True)
                 _delete_leftovers()
+
+    async def _keep_fresh(self, plan: Plan) -> CrawlResult:
+        """Do the rounds of a crawl that is kept up to date."""
+        from gossamer.crawling.recrawl import Recrawl  # imported late: most crawls have no index
+
+        self._recrawl = Recrawl(
+            self._settings,
+            plan,
+            StartOptions(),
+            observer=self._control,
+            control=self._control,
+            program="a Python program with the crawl",
+        )
+        return (await self._recrawl.run()).crawl
 
     def _wants(self, record: PageRecord) -> bool:
         """Return whether the loop gets a page. Called in the thread of the crawl, for each page and asset."""

@@ -12,7 +12,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,7 +22,7 @@ from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.work import CrawlResult, Observer, WorkControl
 from gossamer.errors import BadInput
 from gossamer.fresh.index import PageIndex, Round
-from gossamer.fresh.page import IndexedPage
+from gossamer.fresh.page import Change, IndexedPage
 from gossamer.fresh.validators import conditional_headers
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import QueryOrder, Run
@@ -111,6 +111,8 @@ _MOST_VISITS = 20_000
 """Visits of a round of a crawl without an end. Fewer let rounds end sooner, so that what becomes due waits less."""
 _PAUSE_SECONDS = 1.0
 """Shortest time between two rounds."""
+_PLAN_SECONDS = 60.0
+"""Time between two decisions about all pages, each of which reads the whole index."""
 _POLL_SECONDS = 0.2
 """Interval at which a crawl that waits looks whether it is interrupted."""
 _BEFORE_ALL = -(1 << 63)
@@ -149,6 +151,10 @@ class Recrawl:
         self._reader = reader
         self._budget = parse_budget(settings.crawl.budget) if settings.crawl.budget else None
         self._is_endless = settings.crawl.recrawl
+        self._has_begun = False
+        self._next_plan = 0.0
+        self._read = 0
+        """Cursor of the last change that `new_changes` has yielded."""
         self._told: set[str] = set()
         """Domains about whose budget a person was told."""
 
@@ -157,18 +163,34 @@ class Recrawl:
         Raises as `engine.run_crawl`."""
         index = await asyncio.to_thread(open_index, self._settings, self._plan.crawl.id)
         try:
-            cursor = await asyncio.to_thread(index.last_change)
+            cursor = self._read = await asyncio.to_thread(index.last_change)
+            self._has_begun = True
             while True:
                 result = await self._run_round(index)
                 found = RoundResult(result, await asyncio.to_thread(index.count_changes, cursor))
-                if not self._is_endless or self._control.was_interrupted or result.lost:
+                if self._control.was_interrupted or result.lost:
                     return found
                 await self._plan_visits(index)
+                if not self._is_endless:
+                    return found
                 await self._wait_until_due(index)
                 if self._control.was_interrupted:
                     result.interrupted = True
                     return found
                 self._control.set_working()
+        finally:
+            index.close()
+
+    def new_changes(self) -> Iterator[Change]:
+        """Yield the changes that were noted since `run` began or this was called last. Any thread may call it."""
+        if not self._has_begun:
+            return
+        index = open_index(self._settings, self._plan.crawl.id)
+        try:
+            while found := index.changes(self._read):
+                for change in found:
+                    self._read = change.cursor
+                    yield change
         finally:
             index.close()
 
@@ -214,7 +236,10 @@ class Recrawl:
         return await asyncio.to_thread(index.begin_round, now, only_due=self._is_endless, most=most)
 
     async def _plan_visits(self, index: PageIndex) -> None:
-        """Decide anew how often the pages are visited, and tell about a budget that is too small."""
+        """Decide anew how often the pages are visited, now and then, and tell about a budget that is too small."""
+        if time.monotonic() < self._next_plan:
+            return
+        self._next_plan = time.monotonic() + _PLAN_SECONDS
         budget = None if self._budget is None else self._budget.fetches / self._budget.seconds
         for one in await asyncio.to_thread(index.plan, budget):
             if one.name not in self._told:

@@ -46,6 +46,9 @@ class IndexDatabase(Protocol):
     def close(self) -> None:
         """Close the connection. May be repeated."""
 
+    def delete(self) -> None:
+        """Delete all that the index has, and close the connection."""
+
 
 class SqliteIndex:
     """Index in a SQLite file, which several processes of this machine may use."""
@@ -97,6 +100,11 @@ class SqliteIndex:
     def close(self) -> None:
         with suppress(sqlite3.Error):
             self._connection.close()
+
+    def delete(self) -> None:
+        self.close()
+        for ending in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + ending).unlink(missing_ok=True)
 
 
 class PostgreSqlIndex:
@@ -168,6 +176,10 @@ class PostgreSqlIndex:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def delete(self) -> None:
+        self.run(f'DROP SCHEMA "{self._schema}" CASCADE')
+        self.close()
 
 
 def open_database(address: str, name: str) -> IndexDatabase:

@@ -27,7 +27,7 @@ from gossamer.fresh.page import (
     settle,
 )
 from gossamer.net.credentials import hide_secrets
-from gossamer.policy.revisits import DAY_SECONDS, BudgetTooSmall, classes_of, price_for
+from gossamer.policy.revisits import DAY_SECONDS, BudgetTooSmall, classes_of, outlook, price_for
 from gossamer.policy.urls import host, registered_domain
 
 _TABLES: Final = (
@@ -46,6 +46,8 @@ _TABLES: Final = (
 _FORMAT: Final = "1"
 _COLUMNS: Final = "key, url, domain, state, fetched, due, depth, facts"
 _KEYS_AT_ONCE: Final = 5000
+_MUCH: Final = 0.25
+"""Share of its interval by which a page may be due early or late. Must exceed the share of its jitter."""
 _A_LITTLE_MORE: Final = 1 + 1e-6
 _HIGHEST_PRICE: Final = 1e30
 """Price at which each page is fetched at the longest age."""
@@ -78,6 +80,17 @@ class BudgetShortfall(NamedTuple):
     pages: int
     needed: float
     """Fetches per second that would reach the longest age of each page."""
+
+
+class DomainOutlooks(NamedTuple):
+    """Expectations of a domain's pages at its budget, and at twice that."""
+
+    fetches: float
+    """Fetches per second that its pages are to get."""
+    freshness: float
+    """Expected share of pages that are as the index has them."""
+    doubled: float
+    """Expected share with twice the budget."""
 
 
 class DomainFigures(NamedTuple):
@@ -136,6 +149,10 @@ class PageIndex:
         """Close the database. May be repeated."""
         self._database.close()
 
+    def delete(self) -> None:
+        """Delete the index, and close it."""
+        self._database.delete()
+
     # --- pages --------------------------------------------------------------------------------------------------------
 
     def key(self, url: str) -> int:
@@ -186,7 +203,7 @@ class PageIndex:
                 rows.append((*row, state, fetched, due, facts))
             database.run_many(
                 f"INSERT INTO pages ({_COLUMNS}, round) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0) ON CONFLICT (key) DO UPDATE "
-                "SET state = ?, fetched = ?, due = ?, facts = ?",
+                "SET state = ?, fetched = ?, due = ?, facts = ?, round = 0",
                 rows,
             )
             database.run_many(
@@ -202,7 +219,7 @@ class PageIndex:
 
     def visits(self, current: Round, *, after: int, limit: int) -> list[IndexedPage]:
         """Return the pages of a round that it has not visited yet, with a key above `after`, in the order of keys."""
-        return self._pages("round = ? AND fetched < ?", [current.number, current.begun], after, limit)
+        return self._pages("round = ?", [current.number], after, limit)
 
     def unconfirmed(self, *, after: int, limit: int) -> list[IndexedPage]:
         """Return the pages that were missing once, with a key above `after`, in the order of keys."""
@@ -242,6 +259,25 @@ class PageIndex:
             }
         return self._schedules.get(domain, self.schedule)
 
+    def outlooks(self) -> dict[str, DomainOutlooks]:
+        """Return by name what is to be expected of the domains that have a price."""
+        limits = self.schedule.limits
+        found: dict[str, DomainOutlooks] = {}
+        for number, name, price, rate in self._database.rows("SELECT number, name, price, rate FROM domains"):
+            if price is None:
+                continue
+            pages: list[tuple[float, float]] = []
+            after = -(1 << 63)
+            while some := self._pages("domain = ? AND state <> ?", [number, int(PageState.GONE)], after, _KEYS_AT_ONCE):
+                after = some[-1].key
+                pages += ((page.rate or rate, page.weight) for page in some)
+            classes = classes_of(pages)
+            now = outlook(classes, price, limits)
+            doubled = price_for(classes, 2 * now.fetches, limits)
+            more = outlook(classes, doubled if isinstance(doubled, float) else price, limits)
+            found[name] = DomainOutlooks(now.fetches, now.freshness, more.freshness)
+        return found
+
     def figures(self, now: float) -> list[DomainFigures]:
         """Return the figures of each domain, the one with the most pages first."""
         live = f"CASE WHEN state IN ({PageState.LIVE:d}, {PageState.MISSING:d}) THEN"
@@ -277,8 +313,8 @@ class PageIndex:
                 assert found is not None
                 self._database.run(
                     "UPDATE pages SET round = ? WHERE key IN "
-                    f"(SELECT key FROM pages WHERE fetched < ? AND (due <= ? {live}) ORDER BY due LIMIT ?)",
-                    [found.number, now, now, most],
+                    f"(SELECT key FROM pages WHERE due <= ? {live} ORDER BY due LIMIT ?)",
+                    [found.number, now, most],
                 )
                 self._database.run(
                     "UPDATE rounds SET entered = (SELECT count(*) FROM pages WHERE round = ?) WHERE number = ?",
@@ -333,7 +369,25 @@ class PageIndex:
                 shortfalls.append(BudgetShortfall(names[domain], len(some), found_price.needed))
                 found_price = _HIGHEST_PRICE
             self._database.run("UPDATE domains SET price = ?, rate = ? WHERE number = ?", [found_price, mean, domain])
+        self._schedules_read = -_SCHEDULES_SECONDS
+        self._reschedule()
         return shortfalls
+
+    def _reschedule(self) -> None:
+        """Let pages be due as their domains' prices and the limits say now, where that differs much from before."""
+        after = -(1 << 63)
+        while found := self._pages(
+            "state IN (?, ?)", [int(PageState.LIVE), int(PageState.FAILED)], after, _KEYS_AT_ONCE
+        ):
+            after = found[-1].key
+            rows = []
+            for page in found:
+                seconds = page.interval(self._schedule_of(page.domain))
+                if abs(page.fetched + seconds - page.due) > _MUCH * seconds:
+                    rows.append((round(page.fetched + seconds), page.key, page.fetched))
+            if rows:
+                with self._database.transaction():  # a page that was fetched meanwhile has a new time
+                    self._database.run_many("UPDATE pages SET due = ? WHERE key = ? AND fetched = ?", rows)
 
     def end_round(self, current: Round, now: float) -> None:
         """End a round, all of whose visits are settled. Deletes changes that no reader may ask for any more."""

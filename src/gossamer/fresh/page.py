@@ -194,7 +194,7 @@ def settle(page: IndexedPage, fetch: Fetch, schedule: VisitSchedule, chance: flo
     before, old_body = page.state, facts.body
     kind, what = _enter(page, fetch, seconds)
     facts.visit = visit
-    page.fetched = round(fetch.at)
+    page.fetched = int(fetch.at)
     page.due = round(fetch.at + _seconds_until_due(page, schedule, chance))
     return Change(
         url=page.url,

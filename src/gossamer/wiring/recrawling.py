@@ -51,6 +51,12 @@ def open_noted_index(note: CrawlNote) -> PageIndex:
     return PageIndex.open(note.index, crawl.token, crawl_id=str(crawl), key_of=_key_of(note.terms))
 
 
+def delete_index(note: CrawlNote) -> None:
+    """Delete the page index of a crawl. Raises BadInput or SinkError."""
+    index = open_noted_index(note)
+    index.delete()
+
+
 def open_index_output(settings: Settings, crawl: CrawlId) -> tuple[PageIndexSink, IndexedPages]:
     """Return a worker's output to the index of a crawl, and its filter of links. Closing the output closes both."""
     index, thread = open_index(settings, crawl), SinkThread("page-index")

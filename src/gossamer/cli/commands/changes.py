@@ -70,12 +70,14 @@ def fresh(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **given
 
     gossamer fresh
 
-    Shows how many pages there are, are gone and are due, and how long ago they were fetched, on average and at most.
+    Shows how many pages there are, are gone and are due (the debt of visits), and how long ago they were fetched, on
+    average and at most. With --recrawl also the share of pages that is expected to be up to date, now and at twice the
+    budget.
     """
     index = _open(options.load_settings(given), crawl_id)
     now = time.time()
     try:
-        figures = index.figures(now)
+        figures, outlooks = index.figures(now), index.outlooks()
         rounds, last = index.round_count(), index.last_change()
     finally:
         index.close()
@@ -88,6 +90,9 @@ def fresh(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **given
             "due": one.due,
             "mean_age": round(one.mean_age, 1),
             "longest_age": round(max(now - one.oldest, 0.0), 1) if one.live else 0.0,
+            "visits_a_day": round(outlooks[one.name].fetches * 86_400, 1) if one.name in outlooks else None,
+            "freshness": round(outlooks[one.name].freshness, 4) if one.name in outlooks else None,
+            "freshness_at_twice_the_budget": round(outlooks[one.name].doubled, 4) if one.name in outlooks else None,
         }
         for one in figures
     ]
@@ -101,6 +106,11 @@ def fresh(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **given
             f"{one.name}: {one.live:,} pages, {one.gone:,} gone, {one.due:,} due; fetched "
             f"{duration_text(one.mean_age)} ago on average, at most {duration_text(longest)}"
         )
+        if (expected := outlooks.get(one.name)) is not None:
+            terminal.print_result(
+                f"  {expected.fetches * 86_400:,.0f} visits a day keep {expected.freshness:.0%} of them up to date, "
+                f"twice as many {expected.doubled:.0%}"
+            )
     raise SystemExit(0)
 
 

@@ -429,6 +429,10 @@ async def _delete(
     note = read_note(settings.data_dir, crawl.id.crawlid) if crawl.id.appid == APPID else None
     if note is not None:  # last: with the note, a deletion that was interrupted can be repeated
         forget_written(settings, note.run, note.outputs)
+        if note.index:
+            from gossamer.wiring.recrawling import delete_index  # imported late: few crawls have an index
+
+            delete_index(note)
         delete_note(settings.data_dir, crawl.id.crawlid)
         kept_pages(settings.data_dir, crawl.id).unlink(missing_ok=True)
     await forget_past(settings, crawl.id)  # after the frontier, from which it would be copied again

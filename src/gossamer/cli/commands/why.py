@@ -116,6 +116,7 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
     found["robots"] = await _robots(settings, crawl, terms, url) if is_requested else "not checked: out of scope"
     records = records_of_url(crawl.note, url) if crawl.note is not None else RecordsOfUrl()
     found["record"] = _record(records.page, records.page_in)
+    found["visits"] = _visits(crawl.note, url)
     found["items"] = {_shown(output): count for output, count in records.items.items() if count}
     found["elsewhere"] = _elsewhere(crawl, records)
     found["assets"] = sorted({kind for terms in crawl.terms for kind in terms.assets})
@@ -125,6 +126,41 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
     if known is not None and known.place == "done" and not (found["record"] or known.failure or known.dropped):
         found["ends"] = _possible_ends(crawl, known, records)
     return found
+
+
+def _visits(note: CrawlNote | None, url: str) -> dict[str, Any] | None:
+    """Return when a page of a crawl that is kept up to date is visited next, and by which figures. None: the crawl is
+    not, or its index does not know the page. Times in epoch seconds."""
+    if note is None or not note.index:
+        return None
+    from gossamer.wiring.recrawling import open_noted_index  # imported late: few crawls have an index
+
+    index = open_noted_index(note)
+    try:
+        page = index.page(url)
+    finally:
+        index.close()
+    if page is None:
+        return None
+    return {
+        "state": page.state.name.lower(),
+        "fetched": page.fetched,
+        "due": page.due,
+        "changes_a_day": round(page.rate * 86_400, 4) if page.rate else None,
+        "weight": round(page.weight, 2),
+        "changed": page.facts.changed,
+        "misses": page.facts.misses,
+    }
+
+
+def _visits_text(visits: dict[str, Any]) -> str:
+    """Return when a page is visited next, for a person."""
+    now = time.time()
+    rate = visits["changes_a_day"]
+    how = "no estimate of its changes yet" if rate is None else f"about {rate:.3g} changes a day"
+    due = visits["due"] - now
+    when = f"due in {duration_text(due)}" if due > 0 else "due"
+    return f"{visits['state']}, fetched {duration_text(max(now - visits['fetched'], 0))} ago, {when} ({how})"
 
 
 def _terms_for(crawl: KnownCrawl, known: UrlInfo | None, url: str) -> tuple[Terms, Refusal | None]:
@@ -323,6 +359,8 @@ def _report(found: dict[str, Any]) -> list[str]:
         lines.append(f"  found    {_seen_text(found)}")
         lines += [f"  {line}" for line in _place_lines(known, found["waits"], found.get("ends"))]
     lines += [f"  items    {counted(count, 'item')} in {output}" for output, count in found["items"].items()]
+    if found["visits"]:
+        lines.append(f"  visits   {_visits_text(found['visits'])}")
     record = found["record"]
     if record:
         why = ": ".join(filter(None, (explain(record["reason"]).title, record["exception"])))
