@@ -1,7 +1,7 @@
 """Gate of a dashboard beside the platform's API: who has begun a session, and with what.
 
-A visitor logs in with a token, or with the server's name and password as NAME:PASSWORD. A server without a password
-lets visitors of its own machine in without that, as its API does.
+A visitor logs in with a token, or with the server's name and password as NAME:PASSWORD, or sends them with each request
+as to the API. A server without a password lets visitors of its own machine in without that, as its API does.
 """
 
 import contextlib
@@ -36,7 +36,10 @@ class PlatformGate:
             )
             if principal is not None:
                 return _visitor(principal, has_session=True)
-        with contextlib.suppress(NotPermitted):
+        with contextlib.suppress(NotPermitted, Unauthorized):
+            if "authorization" in request.headers:  # of a program, or of a browser that Scrapyd's pages have asked
+                sent = await self._access.principal(request.headers, over_unix_socket=request.client is None)
+                return _visitor(sent, has_session=False)
             local = self._access.local_principal(request.headers, over_unix_socket=request.client is None)
             if local is not None:
                 return _visitor(local, has_session=False)

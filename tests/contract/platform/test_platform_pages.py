@@ -440,6 +440,17 @@ async def test_a_session_is_new_ends_at_logout_and_with_what_it_was_begun_with(
     assert (await closed.get("/ui/jobs", headers=session)).status_code == 303
 
 
+async def test_a_browser_that_has_given_the_password_to_scrapyds_pages_need_not_log_in(
+    closed: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    _, secret = await database.write(lambda c: tokens.add_token(c, "reader", TokenScope.READ))
+    for auth, status in ((("name", "word"), 200), (("x", secret), 200), (("name", "x"), 303)):
+        assert (await closed.get("/ui/jobs", auth=auth)).status_code == status
+    cross = {"Sec-Fetch-Site": "cross-site"}  # it sends the password with forms of any page, too
+    assert (await closed.post("/ui/tokens/make", auth=("name", "word"), headers=cross)).status_code == 403
+    assert (await closed.get("/ui/tokens", auth=("x", secret))).status_code == 403
+
+
 async def test_passwords_cannot_be_tried_quickly(closed: httpx.AsyncClient) -> None:
     statuses = [(await closed.post("/ui/login", data={"token": f"name:{n}"})).status_code for n in range(20)]
     assert statuses[0] == 403
