@@ -18,6 +18,8 @@ class BrowserBackend:
     def __init__(self, http: FetchBackend, pool: BrowserPool) -> None:
         self._http = http
         self._pool = pool
+        self.pages_in_progress = 0
+        """Pages that the browsers build, or that wait for a free tab."""
 
     async def fetch(
         self, request: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
@@ -26,11 +28,14 @@ class BrowserBackend:
         response = await self._http.fetch(request, timeout_seconds, wait_for_room=wait_for_room)
         if request.page is None or not _is_page(response):
             return response
+        self.pages_in_progress += 1
         try:
             return await self._pool.render(request, response)
         except BrowserError as error:
             error.response = response
             raise
+        finally:
+            self.pages_in_progress -= 1
 
     async def close(self) -> None:
         """End the browsers."""

@@ -32,7 +32,7 @@ class BrowserLimits(msgspec.Struct, frozen=True):
     """Pages after which a browser is replaced."""
     seconds: float = 1800.0
     """Age at which a browser is replaced."""
-    memory_bytes: int = 1024 * 1024 * 1024
+    memory_bytes: int = 768 * 1024 * 1024
     """Memory at which a browser is replaced."""
 
 

@@ -47,5 +47,5 @@ class BrowserSettings(SettingGroup):
     retire_pages: Count = field_of(500, "Pages after which a browser is replaced by a new one")
     retire_seconds: Seconds = field_of(1800.0, "Age at which a browser is replaced")
     retire_memory: Annotated[int, integers(128 * 2**20, 2**40, unit="bytes")] = field_of(
-        1024 * 2**20, "Memory of a browser in bytes at which it is replaced"
+        768 * 2**20, "Memory of a browser in bytes at which it is replaced"
     )

@@ -367,7 +367,8 @@ class _WorkerParts:
                 return
             url, seconds = next(iter(tally.fetching.items()), ("", 0.0))
             if seconds >= _SILENCE_SECONDS:
-                what = self._clients.waiting_for()
+                is_rendered = self._browser is not None and self._browser.pages_in_progress
+                what = "the browser" if is_rendered else self._clients.waiting_for()
                 seeds.report("silence", f"No answer from {url} for {seconds:.1f} s: waiting for {what}. Ctrl-C stops.")
                 return
 
