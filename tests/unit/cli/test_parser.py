@@ -77,7 +77,7 @@ def test_an_equals_sign_after_a_short_option_is_no_part_of_its_value(typed: str,
         ("migrate scrapy-redis", "Missing option '--spider'."),
         ("crawls lst", "No such command 'lst'. Did you mean 'list'?"),
         ("crawls --all", "No such option: --all."),
-        ("fetsh", "No such command 'fetsh'. Did you mean 'fetch'?"),
+        ("fetc", "No such command 'fetc'. Did you mean 'fetch'?"),
     ],
 )
 def test_a_mistake_is_named(typed: str, said: str) -> None:

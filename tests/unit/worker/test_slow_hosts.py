@@ -36,6 +36,7 @@ async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> N
     clients = SlowClients()
     nothing = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None, keep_wire=False, retries=0))
     nothing.retry_base_seconds, nothing.asset_bytes, nothing.body_bytes, nothing.tally = 0.0, 0, 0, Tally()
+    nothing.open_browser = None
     nothing.proxies = WorkerProxies(ProxyOptions(), Tally().fail_proxy, Troubles())
     robots = cast(Any, SimpleNamespace(allows_at_once=lambda attempt: True))
     fetcher = Fetcher(
@@ -46,6 +47,7 @@ async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> N
         start = time.monotonic()
         attempt = cast(Any, SimpleNamespace(url="https://slow.test/", start=start, was_sent=False))
         attempt.lease = SimpleNamespace(domain="slow.test", spacing_seconds=SPACING, deaths=0, blacklisted=False)
+        attempt.lease.render, attempt.lease.terms = False, SimpleNamespace(render_match=())
         attempt.context = SimpleNamespace(terms=SimpleNamespace(timeout_seconds=None), proxy=None)
         attempt.payload = SimpleNamespace(asset=None, sitemap=False)
         attempt.request = lambda keep_wire: FetchRequest("https://slow.test/")
