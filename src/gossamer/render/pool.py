@@ -4,18 +4,22 @@ Several browsers of a few tabs serve more pages than one of many. Pages that fin
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
 
-from gossamer.errors import BrowserCrashed, BrowserHung
+from gossamer.errors import BrowserCrashed, BrowserHung, GossamerError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.render.browser import Browser, LaunchOptions
 from gossamer.render.memory import group_bytes
 from gossamer.render.requests import PageLoader
 from gossamer.render.tab import Tab, WaitLimits
+from gossamer.telemetry import logs
+
+log = logging.getLogger("gossamer.render")
 
 _MEMORY_POLL_SECONDS = 5.0
 _GRACE_SECONDS = 20.0
@@ -155,6 +159,9 @@ class BrowserPool:
         self._retired.add(browser)
         try:
             self._browsers.append(await Browser.start(self._launch))
+        except GossamerError as error:
+            # The next page starts another one, and fails with the reason if that is not possible, either.
+            log.warning("%s %s", logs.BROWSER_NOT_REPLACED, error)
         finally:
             if browser in self._browsers:
                 self._browsers.remove(browser)

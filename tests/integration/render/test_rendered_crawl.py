@@ -129,11 +129,11 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.05)
 
 
-def kill_browser(place: Path) -> None:
-    """Kill the main process of the browser whose profile is in this folder."""
+def strike_browser(place: Path, strike: signal.Signals) -> None:
+    """Send a signal to the main process of the browser whose profile is in this folder."""
     for number, line in browsers_of(place).items():
         if "--type=" not in line and "rm -rf" not in line:
-            os.kill(number, signal.SIGKILL)
+            os.kill(number, strike)
 
 
 def browsers_of(place: Path) -> dict[int, str]:
@@ -155,9 +155,11 @@ async def test_no_process_and_no_folder_stays(tmp_path: Path, place: Path) -> No
     assert not browsers_of(place)
 
 
-@pytest.mark.parametrize("victim", ["crawl", "browser"])
+@pytest.mark.parametrize("victim", ["crawl", "browser", "frozen browser"])
 async def test_nothing_stays_of_what_is_killed(tmp_path: Path, place: Path, victim: str) -> None:
-    """A killed crawl leaves no browser behind. A killed browser is replaced, and its page is fetched again."""
+    """A killed crawl leaves no browser behind. A browser that is killed or stands still is replaced, and its pages are
+    fetched again."""
+    (tmp_path / "gossamer.toml").write_text("[browser]\nseconds = 2.0\n[fetch]\nretry_base = 0.1\n")
     async with serve(WebSpec(hosts=1, pages=1)) as web:
         mount_shop(web)
         web.mount("shop.test", "/thing/1", html("<script>setInterval(() => document.title += 1, 9)</script>"))
@@ -167,10 +169,10 @@ async def test_nothing_stays_of_what_is_killed(tmp_path: Path, place: Path, vict
         if victim == "crawl":
             process.kill()
         else:
-            kill_browser(place)
+            strike_browser(place, signal.SIGKILL if victim == "browser" else signal.SIGSTOP)
         await process.wait()
         await until(lambda: not browsers_of(place) and not list(place.iterdir()))
-    if victim == "browser":
+    if victim != "crawl":
         records = records_of(tmp_path / "shop.test.jsonl")
         assert {"/", "/frames/one", "/frames/two", "/in-a-shadow", "/thing/2", "/thing/3"} <= paths(records)
 
