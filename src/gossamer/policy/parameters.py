@@ -46,7 +46,7 @@ class DroppedParameters:
         kept = [parameter for parameter in parameters if not self.matches(_name(parameter))]
         if len(kept) == len(parameters):
             return url
-        return f"{path}{mark}{'&'.join(kept)}" if kept else path
+        return f"{path}{mark}{'&'.join(kept)}" if any(kept) else path
 
 
 def _glob_matches(parts: list[str], name: str) -> bool:

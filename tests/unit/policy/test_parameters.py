@@ -19,6 +19,9 @@ from gossamer.policy.urls import canonical
     [
         ("http://a.test/p?ref=list", "http://a.test/p"),
         ("http://a.test/p?ref", "http://a.test/p"),
+        ("http://a.test/p?&ref=1", "http://a.test/p"),
+        ("http://a.test/p?ref=1&&utm_x=2&", "http://a.test/p"),
+        ("http://a.test/p?ref=1&=&", "http://a.test/p?=&"),
         ("http://a.test/p?a=1&ref=2&utm_source=x&b&a=2", "http://a.test/p?a=1&b&a=2"),
         ("http://a.test/p?re%66=1&utm%5Fx=2", "http://a.test/p"),
         ("http://a.test/p?Ref=1&xref=2&q=ref", "http://a.test/p?Ref=1&xref=2&q=ref"),
