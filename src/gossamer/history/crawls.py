@@ -6,6 +6,7 @@ begin again where a frontier has lost its data. A later sample replaces an earli
 
 import base64
 import binascii
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,10 +20,12 @@ from gossamer.model.info import CrawlInfo
 from gossamer.model.json_codec import encode_value
 from gossamer.storage.sql.rows import fetch, fetch_first
 from gossamer.storage.sql.search import PositionOf
+from gossamer.storage.sql.storable import storable_text
 from gossamer.storage.sql.upsert import insert_new, upsert
 
 LOST = "lost"
 """State of a crawl that the frontier forgot before its end was recorded."""
+_HIGHEST_ID = (1 << 63) - 1
 _SEARCHED = 400
 """Characters of a name that are searched. PostgreSQL's index takes no long texts."""
 _decode = msgspec.json.Decoder(CrawlInfo).decode
@@ -148,7 +151,7 @@ def _chosen(chosen: CrawlFilter) -> Select[Any]:
     if chosen.state:
         query = query.where(crawls.c.state == chosen.state)
     if chosen.text:
-        query = query.where(PositionOf(crawls.c.search, chosen.text.lower()) > 0)
+        query = query.where(PositionOf(crawls.c.search, storable_text(chosen.text.lower())) > 0)
     if chosen.domain:
         on_domain = select(domains.c.token).where(domains.c.domain == chosen.domain.lower())
         query = query.where(crawls.c.token.in_(on_domain))
@@ -163,7 +166,10 @@ def _read_cursor(cursor: str) -> tuple[float, int]:
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
         started, _, number = text.partition(" ")
-        return float(started), int(number)
+        position = float(started), int(number)
+        if not 0 <= position[1] <= _HIGHEST_ID or not math.isfinite(position[0]):
+            raise ValueError(text)
+        return position
     except (binascii.Error, ValueError):
         raise BadInput("cursor: not a cursor of this list") from None
 

@@ -45,6 +45,8 @@ _FLAGS = (
     "--remote-debugging-pipe",
     # No network. Without the second flag, names of this machine and link-local addresses would bypass the proxy.
     "--proxy-bypass-list=<-loopback>",
+    # Names are not looked up: WebRTC would ask for those of its servers and candidates, which may carry data.
+    "--host-resolver-rules=MAP * ~NOTFOUND",
     "--disable-quic",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # chromium-headless-shell reads this one
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",  # chromium reads this one

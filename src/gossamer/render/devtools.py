@@ -6,6 +6,7 @@ raises BrowserHung, and every call after the end of the pipe raises BrowserCrash
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -104,14 +105,14 @@ class DevTools:
                     size += len(rest)
                     if size > MESSAGE_BYTES:
                         return
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, ValueError):
             return
         finally:
             self._fail_calls()
 
     def _receive(self, data: bytes) -> None:
         """Pass on one message: an answer, or an event."""
-        message = _decoder.decode(data)
+        message = _decode(data)
         if (number := message.get("id")) is not None:
             answer = self._calls.get(number)
             if answer is None or answer.done():
@@ -131,3 +132,13 @@ class DevTools:
         for handler in list(self._handlers.values()):
             handler("Inspector.detached", {"reason": "the browser has ended"})
         self._handlers.clear()
+
+
+def _decode(data: bytes) -> Any:
+    """Return a message. Texts of JavaScript may have half of a character beyond U+FFFF, which becomes U+FFFD: otherwise
+    any page could end its browser, with the pages beside it."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False)
+        return _decoder.decode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))

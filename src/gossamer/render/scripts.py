@@ -64,7 +64,8 @@ SNAPSHOT = """
     (copy.querySelector('head') || copy).prepend(base);
   }
   const html = (document.doctype ? '<!DOCTYPE html>' : '') + copy.outerHTML;
-  return {html: html.slice(0, limit), cut: html.length > limit};
+  // The cut may leave half of a character.
+  return {html: html.slice(0, limit).toWellFormed(), cut: html.length > limit};
 }
 """
 """Return the document as it is now. Open shadow roots, and frames of the same origin, stand at their places as `div`

@@ -120,10 +120,21 @@ async def test_a_crawl_that_comes_meanwhile_moves_no_page(history: HistoryStore)
     assert end_of_list == ""
 
 
-@pytest.mark.parametrize("cursor", ["x", "äö", "MTIz", "bmFuIG5hbg", "MSAx\n", "=" * 50])
+INVALID = ("x", "äö", "MTIz", "bmFuIG5hbg", "MSAx\n", "=" * 50)
+OUT_OF_RANGE = ("bmFuIDE", "MSAxODQ0Njc0NDA3MzcwOTU1MTYxNg")
+"""No number, and one of more than 64 bits, each beside a valid one."""
+
+
+@pytest.mark.parametrize("cursor", [*INVALID, *OUT_OF_RANGE])
 async def test_an_invalid_cursor_is_refused(history: HistoryStore, cursor: str) -> None:
     with pytest.raises(BadInput, match="cursor"):
         await history.crawls(cursor=cursor, limit=2)
+
+
+async def test_a_text_that_no_name_has_finds_nothing(history: HistoryStore) -> None:
+    await history.record_crawls([info("prices")], now=NOW)
+    assert await names(history, text="pri\0") == []
+    assert await names(history, text="\ud800") == []
 
 
 async def test_filters(history: HistoryStore) -> None:

@@ -41,6 +41,11 @@ HOSTILE = {
     "f.name = window.name + 'x'; f.src = '/page?' + f.name + n; document.body.append(f) }",
     "replaced": "document.open(); document.write('<h1>replaced</h1>'); document.close()",
     "prototype": "Promise = MutationObserver = document.createElement = null; Array.prototype[Symbol.iterator] = 1",
+    "halves": "alert('\\ud83d'); document.title = '\\udc00';"
+    "document.body.innerHTML = '<h1>half \\ud83d, \\ud83d\\ude00</h1>'",
+    "half-requests": "fetch('/page?\\ud83d', {method: 'POST', body: '\\udc00'}); window.open('/page', '\\ud83d');"
+    "const a = document.createElement('a'); a.href = 'data:,x'; a.download = '\\ud83d';"
+    "document.body.append(a); a.click()",
     "recursion": "const f = () => f(f()); try { f() } catch {} document.body.innerHTML = '<h1>done</h1>'",
 }
 
@@ -81,4 +86,6 @@ async def test_each_is_bounded_and_the_crawl_goes_on(tmp_path: Path, names: list
     assert {page.reason for path, page in pages.items() if path.startswith("/hostile/")} <= reasons
     assert sum(path.startswith("/data") for path in asked) <= 3 * 50
     assert all(len(page.body) <= 2_000_000 for page in pages.values())
+    assert "halves" not in names or "<h1>half \ufffd, \U0001f600</h1>" in pages["/hostile/halves"].body
+    assert all(not pages[f"/hostile/{name}"].reason for name in names if name.startswith("half"))
     assert "replaced" not in names or "<h1>replaced</h1>" in pages["/hostile/replaced"].body

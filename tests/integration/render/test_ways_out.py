@@ -5,9 +5,12 @@ The browser's own word does not count here: what counts is that no canary is spo
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import socket
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -147,3 +150,84 @@ async def test_no_way_leads_out(tmp_path: Path, canary: Canary, option: str) -> 
     assert {f"/way/{number}" for number in range(len(SPELLINGS))} <= asked
     assert "/redirected" in asked, "the pages were not rendered"
     assert canary.visits() == []
+
+
+LOOKED_UP = """
+<!doctype html><title>names</title><link rel=dns-prefetch href="//prefetch.canary.test">
+<link rel=preconnect href="https://preconnect.canary.test"><script>
+(async () => {
+  const p = new RTCPeerConnection({iceServers: [{urls: 'stun:stun.canary.test'},
+    {urls: ['turn:turn.canary.test?transport=tcp', 'turns:turns.canary.test'], username: 'a', credential: 'b'}]});
+  const q = new RTCPeerConnection();
+  p.createDataChannel('x');
+  await p.setLocalDescription(await p.createOffer());
+  await q.setRemoteDescription(p.localDescription);
+  await q.setLocalDescription(await q.createAnswer());
+  await p.setRemoteDescription(q.localDescription);
+  for (const how of ['udp', 'tcp']) await p.addIceCandidate({sdpMid: '0', candidate:
+    `candidate:1 1 ${how} 2122260223 candidate.canary.test 54321 typ host${how == 'tcp' ? ' tcptype passive' : ''}`});
+  document.title = 'names were used';
+})();
+new WebSocket('wss://socket.canary.test/'); new WebTransport('https://transport.canary.test/');
+</script>
+"""
+"""Page whose scripts need the addresses of names. A look-up is a way out, too: the name may be a message."""
+
+
+NAME_SERVER = """
+import os, socket, sys
+parent, log = os.getppid(), open(sys.argv[1], "ab", buffering=0)
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+server.settimeout(0.2)
+log.write(b"ready")
+while os.getppid() == parent:
+    try:
+        log.write(server.recv(4096))
+    except TimeoutError:
+        pass
+"""
+ISOLATED = """#!/bin/sh
+exec unshare --map-root-user --net --mount sh -c '
+  ip link set lo up && mount --bind FOLDER/resolv.conf /etc/resolv.conf || exit 1
+  PYTHON FOLDER/server.py FOLDER/asked & exec chromium-headless-shell "$@"' sh "$@"
+"""
+"""Browser in a network of its own, whose only name server writes down each question, and ends with the browser."""
+
+
+def has_namespaces() -> bool:
+    """Return whether a user may make a network of its own."""
+    command = ("unshare", "--map-root-user", "--net", "--mount", "ip", "link", "set", "lo", "up")
+    return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def isolated() -> Iterator[Path]:
+    """Folder with the program `browser`, and the file `asked` once that has run."""
+    folder = Path(tempfile.mkdtemp())  # which the user of the browser reaches
+    folder.chmod(0o777)
+    (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+    (folder / "server.py").write_text(NAME_SERVER)
+    program = folder / "browser"
+    program.write_text(ISOLATED.replace("FOLDER", str(folder)).replace("PYTHON", "/usr/bin/env python3"))
+    program.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(not has_namespaces(), reason="this system permits no network of its own")
+async def test_no_name_is_looked_up(tmp_path: Path, isolated: Path) -> None:
+    (tmp_path / "gossamer.toml").write_text(
+        f'[browser]\nprogram = "{isolated}/browser"\nsandbox = false\nseconds = 6.0\nquiet = 3.0\n'
+    )
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("shop.test", "/", html(LOOKED_UP))
+        run = await asyncio.to_thread(
+            gossamer,
+            *("crawl", f"http://shop.test:{web.port}/", "--resolve", "shop.test:127.0.0.1", *FAST_FLAGS),
+            *("--render", "always", "--retries", "0", "-o", "pages.jsonl"),
+            cwd=tmp_path,
+        )
+    assert run.returncode == 0, run.stderr
+    assert "<title>names were used</title>" in json.loads((tmp_path / "pages.jsonl").read_text())["body"]
+    assert (isolated / "asked").read_bytes() == b"ready"
