@@ -338,6 +338,8 @@ def test_a_budget_limits_the_visits_of_a_round(tmp_path: Path, site: Served) -> 
     [
         (("--budget", "many"), "--budget: cannot read 'many'. Write VISITS/TIME"),
         (("--recrawl-min", "2d", "--recrawl-max", "1d"), "--recrawl-min: 2d is longer than --recrawl-max, 1d."),
+        (("--recrawl",), "--recrawl: it goes on for ever. Omit it or --recrawl-once."),
+        (("--fresh",), "--fresh: a crawl that is kept up to date does not begin anew."),
         (("--recrawl-max", "soon"), "--recrawl-max: cannot read 'soon'"),
         (("--index", "mysql://me@localhost/x"), "--index: cannot keep an index in mysql://me@localhost/x"),
     ],
@@ -402,3 +404,26 @@ def test_commands_tell_how_fresh_pages_are_and_when_they_are_visited(tmp_path: P
     name = json.loads(output_of("crawls", "list", "--json"))["crawls"][0]["crawl_id"]
     output_of("crawls", "delete", name, "--yes")
     assert not list((tmp_path / ".gossamer" / "fresh").iterdir())
+
+
+@pytest.mark.parametrize("option", ["--budget", "--index"])
+def test_options_of_a_crawl_that_is_not_kept_up_to_date_are_refused(option: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        command("crawl", "http://127.0.0.1:1/", *FLAGS, option, "5/1d"),
+        cwd=tmp_path, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert f"{option}: the crawl is not kept up to date. Add --recrawl or --recrawl-once." in done.stderr
+
+
+def test_several_worker_processes_share_the_index(tmp_path: Path, site: Served) -> None:
+    names = tuple(f"p{number}.html" for number in range(40))
+    write(site, "index.html", links=names)
+    for name in names:
+        write(site, name, links=("", *names[:5]))
+    recrawl(tmp_path, site, "--processes", "2")
+    assert site.statuses() == {200: 41}
+    write(site, "p7.html", "other")
+    recrawl(tmp_path, site, "--processes", "2")
+    assert site.statuses() == {304: 40, 200: 1}
+    assert [change["url"] for change in changes(tmp_path, site) if change["change"] == "changed"] == ["p7.html"]

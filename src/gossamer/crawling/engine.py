@@ -82,6 +82,7 @@ from gossamer.wiring.plan import (
     asset_folder,
     asset_places,
     check_assets,
+    check_recrawl,
     check_settings,
     index_address,
     keeps_index,
@@ -99,18 +100,20 @@ async def prepare(
     *,
     crawl_id: str | None,
     replaces: bool = False,
+    fresh: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Plan:
     """Return the plan of a crawl: its id, options and seeds, the URLs that it starts from.
 
     Checks everything that can be checked before the start. `urls` and `sources`: see `gather_seeds`. `replaces`: the
-    outputs begin empty, so that tables may have other columns. `say` shows a sentence to a person if there are many
-    look-ups. Raises BadInput.
+    outputs begin empty, so that tables may have other columns. `fresh`: a finished crawl begins anew. `say` shows a
+    sentence to a person if there are many look-ups. Raises BadInput.
     """
     check_settings(settings)
     if settings.crawl.output and "output" in settings.crawl.given:  # else the default, which depends on the seeds
         check_outputs(settings.crawl.output, tables=table_options(settings), replaces=replaces)
     check_assets(settings)
+    check_recrawl(settings, fresh=fresh)
     make_spider(find_spider(settings.crawl.spider))  # before seeds are fetched: its code may be broken
     check_report(settings)
     check_data_dir(settings)

@@ -359,6 +359,7 @@ class Crawler:
                 self._sources,
                 crawl_id=self._crawl_id,
                 replaces=self._fresh and not self._append,
+                fresh=self._fresh,
                 say=self._control.say,
             )
             if keeps_index(self._settings):

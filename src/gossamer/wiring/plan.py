@@ -462,6 +462,28 @@ def keeps_index(settings: Settings) -> bool:
     return settings.crawl.recrawl or settings.crawl.recrawl_once
 
 
+def check_recrawl(settings: Settings, *, fresh: bool) -> None:
+    """Check the options of a crawl that is kept up to date. `fresh`: a person wants all from the start. Raises
+    BadInput."""
+    crawl = settings.crawl
+    if not keeps_index(settings):
+        for name in ("budget", "index"):
+            if getattr(crawl, name):
+                raise BadInput(
+                    f"the crawl is not kept up to date. Add {named('recrawl', True)} or {named('recrawl_once', True)}.",
+                    option=name,
+                )
+        return
+    if crawl.recrawl and crawl.recrawl_once:
+        raise BadInput(f"it goes on for ever. Omit it or {named('recrawl_once', True)}.", option="recrawl")
+    if fresh:
+        raise BadInput(
+            "a crawl that is kept up to date does not begin anew. Omit the option; or delete the crawl with gossamer "
+            "crawls delete, and its outputs.",
+            option="fresh",
+        )
+
+
 def index_address(settings: Settings, crawl: CrawlId) -> str:
     """Return the page index of a crawl that is kept up to date: a path, or the address of a database."""
     return settings.crawl.index or str(settings.data_dir / _INDEX_FOLDER / f"{crawl.token}.sqlite")

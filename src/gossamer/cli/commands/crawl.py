@@ -187,7 +187,13 @@ async def run_crawl(
     if names_outputs:
         check_writable(settings, replaces=start.replaces_outputs)
     plan = await engine.prepare(
-        settings, urls, sources, crawl_id=crawl_id, replaces=start.replaces_outputs, say=terminal.say
+        settings,
+        urls,
+        sources,
+        crawl_id=crawl_id,
+        replaces=start.replaces_outputs,
+        fresh=start.fresh,
+        say=terminal.say,
     )
     _recommend_contact(settings, plan, quiet=quiet)
     if not names_outputs:
