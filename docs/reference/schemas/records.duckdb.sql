@@ -29,5 +29,6 @@ CREATE TABLE records (
   "content" VARCHAR,
   "extract_error" VARCHAR,
   "rendering" VARCHAR,
+  "refusal" VARCHAR,
   "item" VARCHAR
 );

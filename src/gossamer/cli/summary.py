@@ -25,6 +25,7 @@ from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import DropReason
 from gossamer.net.credentials import hide_secrets, hide_secrets_in
+from gossamer.policy.retry import REFUSED
 from gossamer.policy.words import bytes_text, counted, duration_text, explain, reason_counts, short_time
 from gossamer.telemetry.filters import filter_sentences
 from gossamer.telemetry.patterns import growth_sentence, leading_patterns
@@ -264,6 +265,11 @@ class Summary(CrawlResult):
         """Return the number of pages that all commands of the crawl have fetched."""
         return self.info.pages.fetched if self.info else self.tally.pages
 
+    def _refused(self) -> dict[str, int]:
+        """Return the number of pages that sites have refused in all commands of the crawl, by kind."""
+        failed = self.info.pages.failed if self.info else self.tally.failed
+        return {reason.removeprefix(REFUSED): count for reason, count in failed.items() if reason.startswith(REFUSED)}
+
     def as_json(self) -> str:
         """Return the summary as one JSON object on one line."""
         pages, assets = (self.info.pages, self.info.assets) if self.info else (None, None)
@@ -310,6 +316,7 @@ class Summary(CrawlResult):
             "seconds": round(self.seconds, 3),
             "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
             "missing_records": self.missing_records,
+            "refused_pages": self._refused(),
             "refused_rows": self.tally.refused,
             "outputs": [hide_secrets(path) for path in self.outputs],
             "report": self.report,
@@ -349,10 +356,7 @@ class Summary(CrawlResult):
                 lines.append(f"  written in all: {counted(pages.fetched, 'page')}; pages not written are fetched again")
             elif pages.fetched != tally.pages:
                 lines.append(f"  in all: {counted(pages.fetched, 'page')}")
-            if pages.failed:
-                lines.append(f"  failed: {reason_counts(pages.failed)}")
-                lines += [f"    {line}" for line in error_lines(pages.failed, tally.examples)]
-                lines += failing_lines(tally)
+            lines += self._failure_lines(pages.failed)
             if dropped := _not_fetched(pages.dropped):
                 lines.append(f"  not fetched: {dropped}")
             # A count of 0 hides its reason: the line about assets, below, has this one.
@@ -388,6 +392,18 @@ class Summary(CrawlResult):
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines)
 
+    def _failure_lines(self, failed: dict[str, int]) -> list[str]:
+        """Return the failures of the crawl by reason, the refusals among them, examples and hosts. Empty: none."""
+        if not failed:
+            return []
+        refused = reason_counts(self._refused())
+        return [
+            f"  failed: {reason_counts(failed)}",
+            *([f"    refused by the site: {refused}"] if refused else []),
+            *(f"    {line}" for line in error_lines(failed, self.tally.examples)),
+            *failing_lines(self.tally),
+        ]
+
     def _output_lines(self) -> list[str]:
         """Return where the pages and the items are. Empty: nothing was written, or an output could not be finished."""
         tally = self.tally
@@ -421,6 +437,8 @@ class Summary(CrawlResult):
             return f"The crawl {self.crawl_id} is already finished."
         if state is CrawlState.FINISHED:
             failed = "" if self._fetched() else ", but no page could be fetched"
+            if refused := sum(self._refused().values()):
+                failed += f"; {counted(refused, 'page')} {'was' if refused == 1 else 'were'} refused by the site"
             return f"The crawl {self.crawl_id} is finished{failed}."
         if state is CrawlState.STOPPED:
             return f"The crawl {self.crawl_id} was stopped."

@@ -52,6 +52,24 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """For each step of the crawl, how often it was taken on this page."""
 
 
+RefusalKind = Literal["challenge", "captcha", "denied", "login"]
+"""Kinds of refusals. challenge: a script or a wait stands before the page; captcha: a person is asked for; denied: a
+firewall blocks the request; login: the form of a login comes in place of the page. Fixed: records and reasons have
+them."""
+
+
+class PageRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Finding that a response is no page, but the refusal of one."""
+
+    kind: RefusalKind
+    rule: str
+    """Name of the rule by which it was found."""
+    evidence: list[str]
+    """Signs that the rule has found in the response, in words."""
+    version: int
+    """Version of the rules."""
+
+
 class PageRecord(msgspec.Struct, kw_only=True):
     """A page, or the reason why there is none: then `success` is false, and the fields of the response may be empty."""
 
@@ -107,6 +125,9 @@ class PageRecord(msgspec.Struct, kw_only=True):
     items that are too long together."""
     rendering: Rendering | None = None
     """Course of the rendering in a browser. None: the page was not rendered."""
+    refusal: PageRefusal | None = None
+    """The response is a refusal, and this is its kind and evidence; `reason` is `refused_` and the kind. None: it is
+    not."""
 
     @property
     def header_pairs(self) -> Iterator[tuple[str, str]]:

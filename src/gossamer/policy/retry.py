@@ -18,6 +18,9 @@ RETRY_AFTER_CAP_SECONDS = 3600.0
 """Longest Retry-After that is obeyed; a longer one is more likely a mistake or an attack. A lower value retries against
 the wish of more servers, a higher one lets a broken server keep requests waiting for longer."""
 
+REFUSED = "refused_"
+"""Beginning of the reasons of refused pages, before the kind of the refusal. Must not change: records have it."""
+
 WORTH_A_RETRY: dict[Failure, bool] = {
     # Kinds of FetchError.
     "dns": True,  # a resolver may fail for minutes; a name that does not exist costs little, as its failure is cached
@@ -85,10 +88,11 @@ def is_worth_a_retry(failure: Failure) -> bool:
 def is_unanswered(outcome: Outcome, reason: str, status: int | None) -> bool:
     """Return whether a person who starts the crawl again expects another attempt: no whole response came (`status` is
     None, or the reason is the kind of a FetchError), or one that is worth a retry. What was dropped is a decision,
-    except that a host may have got another address."""
+    except that a host may have got another address; and a site that refused may let the crawler in."""
     if outcome is Outcome.DROPPED:
         return reason == DropReason.BLOCKED_ADDRESS
-    return status is None or reason in WORTH_A_RETRY or is_worth_a_retry(status)
+    refused = reason.startswith(REFUSED)
+    return status is None or refused or reason in WORTH_A_RETRY or is_worth_a_retry(status)
 
 
 _LONGEST_DELAY_SECONDS = 600.0

@@ -81,6 +81,20 @@ _EXPLANATIONS = {
     "internal_error": Explanation(
         "An error in Gossamer", "Please report it with the error, the field exception of its record."
     ),
+    "refused_challenge": Explanation(
+        "The site has sent a challenge for browsers in place of the page",
+        "Ask its operator to let this crawler in, and crawl with a lower {rate}.",
+    ),
+    "refused_captcha": Explanation(
+        "The site has sent a captcha in place of the page",
+        "Ask its operator to let this crawler in, and crawl with a lower {rate}.",
+    ),
+    "refused_denied": Explanation(
+        "A firewall of the site refuses the page", "Ask its operator to let this crawler in."
+    ),
+    "refused_login": Explanation(
+        "The site has sent its login in place of the page", "{header} or {cookie} can send one."
+    ),
     # Pages whose links were not all read (Tally.unread).
     "truncated": Explanation(
         "The end of the page is missing",

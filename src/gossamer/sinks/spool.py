@@ -251,8 +251,8 @@ def check_parquet(path: Path) -> None:
 def parquet_schema() -> Any:
     """Return the columns: the fields of a page, then those that only an item has. A field that a record lacks is null.
 
-    Headers and timings are maps. `attrs`, `content`, `rendering` and `item` are JSON text. A change of a column makes
-    `check_parquet` refuse every existing file.
+    Headers and timings are maps. `attrs`, `content`, `rendering`, `refusal` and `item` are JSON text. A change of a
+    column makes `check_parquet` refuse every existing file.
     """
     text, number = pa.string(), pa.int64()
     headers = pa.map_(text, pa.list_(text))
@@ -351,7 +351,7 @@ def _row(record: PageRecord | ItemRecord) -> dict[str, Any]:
     for name in ("response_headers", "request_headers", "timings"):
         if name in row:
             row[name] = list(row[name].items())
-    for name in ("attrs", "content", "rendering", "item"):
+    for name in ("attrs", "content", "rendering", "refusal", "item"):
         if row.get(name) is not None:
             row[name] = encode_value(row[name]).decode()
     return dict(row)

@@ -41,12 +41,13 @@ from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, redirect_location
 from gossamer.frontier.base import RedirectPermit
 from gossamer.model.assets import ASSET_SPIDER, Asset
-from gossamer.model.record import Output
+from gossamer.model.record import Output, PageRecord, PageRefusal
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
 from gossamer.option_names import named
 from gossamer.policy.lateness import is_late, send_by
 from gossamer.policy.pacing import Pacing
-from gossamer.policy.retry import Retry, decide, is_unanswered, longest_retrying, parse_retry_after
+from gossamer.policy.refusals import find_refusal, may_be_refused
+from gossamer.policy.retry import REFUSED, Retry, decide, is_unanswered, longest_retrying, parse_retry_after
 from gossamer.policy.slow_hosts import SlowHosts
 from gossamer.policy.urls import host, redirect_target, registered_domain
 from gossamer.policy.words import fetch_error, follow_advice
@@ -68,6 +69,11 @@ log = logging.getLogger("gossamer.worker")
 
 _BLOCKING_STATUSES = (429, 503)
 """Statuses whose Retry-After blocks the whole domain, for all workers. More domains then wait."""
+_REST_SECONDS = 10.0
+"""Time for which a domain rests after a challenge or a captcha, for all workers, as after a Retry-After. A shorter one
+sends more requests that are refused; a longer one makes a crawl slow where a site refuses only some pages."""
+_RESTING_KINDS = ("challenge", "captcha")
+"""Kinds of refusals that are about the client. The others are about the page, and other pages may be had."""
 _PUNCTUAL_SECONDS = 0.001
 """A request that is due within this time starts without a timer. Must stay far below the gaps between requests, which
 it may shorten."""
@@ -218,9 +224,8 @@ class Fetcher:
                         self._note_late(name, error, allowed=allowed, began=began)
                         return self._give_back(attempt)
                     self._count_response(attempt, name, fetched)
-                    is_small = len(fetched.body) <= LARGE_BYTES and fetched.moved_to is None
-                    if 200 <= fetched.status < 300 and is_small and not self._keep_wire:
-                        finished = await self._reader.read(attempt, fetched)  # a small page, as most are
+                    if self._is_small_page(attempt, fetched):
+                        finished = await self._reader.read(attempt, fetched)
                         if attempt.content_encoding is not None or finished.size >= LARGE_BYTES:
                             await self._keep(attempt, finished)
                         return finished
@@ -241,6 +246,16 @@ class Fetcher:
             raise
         except Exception as error:
             return self._fail_unexpectedly(attempt, error)
+
+    def _is_small_page(self, attempt: Attempt, fetched: FetchResponse) -> bool:
+        """Return whether the response is a small page, as most are, and neither a redirect nor perhaps a refusal."""
+        return (
+            200 <= fetched.status < 300
+            and len(fetched.body) <= LARGE_BYTES
+            and fetched.moved_to is None
+            and not self._keep_wire
+            and not may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain))
+        )
 
     def _backend(self, attempt: Attempt, request: FetchRequest) -> "FetchBackend":
         """Return the backend of a request: the browser for a page that is to be rendered, else the HTTP client."""
@@ -314,7 +329,7 @@ class Fetcher:
             if location is not None:
                 finished = await self._follow_redirect(attempt, fetched, location)
             elif 200 <= fetched.status < 400:
-                finished = await self._reader.read(attempt, fetched)
+                finished = await self._read_page(attempt, fetched)
             else:
                 finished = await self._handle_error_status(attempt, fetched)
         finally:
@@ -323,6 +338,32 @@ class Fetcher:
         if finished is not None:
             await self._keep(attempt, finished)
         return finished
+
+    async def _read_page(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
+        """Return the result of a request whose response has the status of a page, but may be a refusal."""
+        if may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain)):
+            refusal = await self._find_refusal(attempt, fetched)
+            if refusal is not None:
+                return self._fail_refused(attempt, fetched, refusal)
+        return await self._reader.read(attempt, fetched)
+
+    async def _find_refusal(self, attempt: Attempt, fetched: FetchResponse) -> PageRefusal | None:
+        """Return the refusal that the response is, and let its domain rest if that is about the client. None: it is
+        none, or the request is for an asset."""
+        if attempt.payload.asset is not None:
+            return None
+        requested = attempt.chain[0][0] if attempt.chain else attempt.url
+        refusal = find_refusal(fetched.status, fetched.headers, fetched.body, url=attempt.url, requested=requested)
+        if refusal is not None and refusal.kind in _RESTING_KINDS:
+            await self._block_domain(attempt, _REST_SECONDS)
+        return refusal
+
+    async def _block_domain(self, attempt: Attempt, seconds: float) -> None:
+        """Let no worker fetch from the attempt's domain for a time."""
+        domain = attempt.lease.domain
+        await self._retrier.call_frontier(
+            lambda: self._frontier.block_domain(domain, seconds=seconds), shard=attempt.lease.shard
+        )
 
     async def _keep(self, attempt: Attempt, finished: FinishedLease) -> None:
         """Add the main content of a page if it is wanted. Count a large page in the budget until it is committed, or
@@ -444,15 +485,15 @@ class Fetcher:
             value = first_header(fetched.headers, "retry-after")
             retry_after = None if value is None else parse_retry_after(value, now=time.time())
             if retry_after:
-                domain, seconds = attempt.lease.domain, retry_after
-                await self._retrier.call_frontier(
-                    lambda: self._frontier.block_domain(domain, seconds=seconds), shard=attempt.lease.shard
-                )
+                await self._block_domain(attempt, retry_after)
+        refusal = await self._find_refusal(attempt, fetched)
         if self._proxies.has_another(attempt, fetched.status) and self._decide_retry(attempt, "proxy", None):
             return self._retry(attempt, f"http_{fetched.status}", Retry(0.0))
         retry = self._decide_retry(attempt, fetched.status, retry_after)
         if retry is not None:
             return self._retry(attempt, f"http_{fetched.status}", retry)
+        if refusal is not None:
+            return self._fail_refused(attempt, fetched, refusal)
         return self._fail(attempt, f"http_{fetched.status}", "", fetched)
 
     def _decide_retry(self, attempt: Attempt, failure: str | int, retry_after: float | None) -> Retry | None:
@@ -525,6 +566,15 @@ class Fetcher:
         self._tally.status(attempt.lease.spider, fetched.status if fetched else 0)
         self._tell_if_seed(attempt, reason, detail)
         return self._finish(attempt, Outcome.FAILED, reason, detail, fetched)
+
+    def _fail_refused(self, attempt: Attempt, fetched: FetchResponse, refusal: PageRefusal) -> FinishedLease:
+        """Return the result of a request whose response is a refusal. Its record keeps the body."""
+        detail = f"{refusal.rule}: {', '.join(refusal.evidence)}"
+        finished = self._fail(attempt, f"{REFUSED}{refusal.kind}", detail, fetched)
+        record = finished.outputs[0].record
+        assert isinstance(record, PageRecord)
+        record.refusal = refusal
+        return finished
 
     def _drop(self, attempt: Attempt, reason: str, detail: str, fetched: FetchResponse | None = None) -> FinishedLease:
         """Return the result of a request that must not be fetched, or not again. Arguments as for `_fail`."""

@@ -3,13 +3,15 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import gossamer.worker
 from gossamer.errors import BadUrl, FetchError, HeadersTooLarge, NotSentInTime
+from gossamer.model.record import RefusalKind
 from gossamer.model.request import DropReason
-from gossamer.policy.retry import WORTH_A_RETRY
+from gossamer.policy.retry import REFUSED, WORTH_A_RETRY
 from gossamer.policy.words import explain, fetch_error
 from gossamer.worker.drops import drop_reason
 
@@ -43,7 +45,8 @@ def all_reasons() -> set[str]:
     urls = [drop_reason(error.reason) for error in own_errors(BadUrl)]  # type: ignore[attr-defined]
     kept = [kind for kind in WORTH_A_RETRY if isinstance(kind, str)]
     others = ["bad_entry", "wrong_type", "too_large"]  # they are set elsewhere: by the decoding, and by assets
-    return {*kinds, *urls, *kept, *others, *reasons_in_code(), *DropReason}
+    refused = [f"{REFUSED}{kind}" for kind in get_args(RefusalKind)]
+    return {*kinds, *urls, *kept, *others, *refused, *reasons_in_code(), *DropReason}
 
 
 @pytest.mark.parametrize("reason", sorted(all_reasons()))

@@ -31,7 +31,7 @@ _KINDS: Final[dict[str, ColumnKind]] = {
     **dict.fromkeys(("attempt", "depth", "status_code"), "integer"),
     **dict.fromkeys(("success", "truncated"), "boolean"),
     **dict.fromkeys(("response_headers", "request_headers", "links", "redirects", "timings", "attrs"), "json"),
-    **dict.fromkeys(("content", "rendering"), "json"),
+    **dict.fromkeys(("content", "rendering", "refusal"), "json"),
     "timestamp": "time",
 }
 """Kinds of the columns that hold no plain text, by name. Must not change: existing tables have them."""

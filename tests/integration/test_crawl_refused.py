@@ -1,0 +1,106 @@
+"""Sites that refuse some of their pages, through a whole crawl: refusals are no pages, and innocent pages are."""
+
+import json
+from pathlib import Path
+
+from gossamer.fakeweb import Answer, WebSpec, html, redirect, serve
+from tests.servers.crawling import crawl
+
+MOMENT = (
+    "<title>Just a moment...</title><script>window._cf_chl_opt={}</script>"
+    "<a href='/behind'>behind</a><h1>Not an item</h1>"
+)
+INCAPSULA = (
+    "<html><head><script src='/_Incapsula_Resource?SWJ=7'></script></head><body><iframe id='main-iframe' "
+    "src='/_Incapsula_Resource?SWU=3'>Request unsuccessful. Incapsula incident ID: 12</iframe></body></html>"
+)
+REJECTED = "<title>Request Rejected</title>The requested URL was rejected. Your support ID is: 1<h1>Not an item</h1>"
+LOGIN = (
+    "<title>Shop</title><form action='/login'><input type='password'></form>"
+    "<a href='/help'>help</a><h1>Not an item</h1>"
+)
+CONTACT = (
+    "<title>Contact</title><h1>Contact</h1><div class='g-recaptcha' data-sitekey='6L'></div>"
+    "<a href='/imprint'>imprint</a>"
+)
+ARTICLE = f"<title>How they refuse</title><h1>Article</h1><pre>{REJECTED.replace('<', '&lt;')}</pre>"
+
+SITES: dict[str, dict[str, Answer]] = {
+    "challenge.test": {"/": html(MOMENT, status=403, headers=(("cf-mitigated", "challenge"),))},
+    "imperva.test": {"/": html(INCAPSULA)},
+    "shop.test": {
+        "/": html(
+            "<h1>Shop</h1>"
+            + "".join(
+                f"<a href='{to}'>x</a>" for to in ("/contact", "/rejected", "/account", "/article", "/secret", "/gone")
+            )
+        ),
+        "/contact": html(CONTACT),
+        "/imprint": html("<h1>Imprint</h1>"),
+        "/rejected": html(REJECTED),
+        "/account": redirect("/login?next=%2Faccount"),
+        "/login?next=%2Faccount": html(LOGIN),
+        "/article": html(ARTICLE),
+        "/secret": html("<h1>403 Forbidden</h1>", status=403),
+        "/gone": html("<h1>404</h1>", status=404),
+    },
+}
+
+
+async def test_refusals_are_no_pages_and_innocent_pages_are(tmp_path: Path) -> None:
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        for site, answers in SITES.items():
+            for path, answer in answers.items():
+                web.mount(site, path, answer)
+        urls = [f"http://{site}:{web.port}/" for site in SITES]
+        done = await crawl(tmp_path, urls, ["*:127.0.0.1"], crawl__field=("name=h1",))
+        asked = {(record.host, record.path) for record in web.log()}
+    found = {url.split("//")[1].replace(f":{web.port}", ""): page for url, page in done.by_url().items()}
+    reasons = {url: page.reason for url, page in found.items()}
+    assert reasons == {
+        "challenge.test/": "refused_challenge",
+        "imperva.test/": "refused_challenge",
+        "shop.test/": "",
+        "shop.test/contact": "",
+        "shop.test/imprint": "",
+        "shop.test/rejected": "refused_denied",
+        "shop.test/account": "refused_login",
+        "shop.test/article": "",
+        "shop.test/secret": "http_403",
+        "shop.test/gone": "http_404",
+    }
+    assert not {path for _, path in asked} & {"/behind", "/help"}
+    for url, page in found.items():
+        refused = page.reason.startswith("refused_")
+        assert (page.refusal is not None) == refused, url
+        if page.refusal is not None:
+            assert (f"refused_{page.refusal.kind}", page.success, page.links) == (page.reason, False, [])
+            assert page.refusal.evidence
+            assert page.body
+    assert {str(item.item["name"]) for item in done.items} == {"Shop", "Contact", "Imprint", "Article"}
+    summary = done.summary
+    assert json.loads(summary.as_json())["refused_pages"] == {"challenge": 2, "denied": 1, "login": 1}
+    assert "4 pages were refused by the site" in summary.as_text()
+    assert summary.exit_code() == 0
+
+
+async def test_a_crawl_of_refusals_alone_has_no_pages(tmp_path: Path) -> None:
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("imperva.test", "/", html(INCAPSULA))
+        done = await crawl(tmp_path, [f"http://imperva.test:{web.port}/"], ["*:127.0.0.1"])
+    assert done.summary.exit_code() == 1
+    assert "no page could be fetched; 1 page was refused by the site" in done.summary.as_text()
+
+
+async def test_a_domain_rests_after_a_challenge(tmp_path: Path) -> None:
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        links = "".join(f"<a href='/{number}'>x</a>" for number in range(2))
+        web.mount("some.test", "/", html(links))
+        for number in range(2):
+            web.mount("some.test", f"/{number}", html(INCAPSULA))
+        done = await crawl(
+            tmp_path, [f"http://some.test:{web.port}/"], ["*:127.0.0.1"], crawl__domain_concurrency=1, crawl__rate="5/1"
+        )
+        times = [record.started for record in web.log() if record.path in ("/0", "/1")]
+    assert [page.reason for page in done.pages].count("refused_challenge") == 2
+    assert times[1] - times[0] >= 9.9
