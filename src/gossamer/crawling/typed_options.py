@@ -95,9 +95,9 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Also crawl the URLs of the sitemaps, RSS and Atom feeds that robots.txt names as sitemaps."""
     follow_nofollow: bool
     """Also follow links that are marked nofollow."""
-    render: Literal["never", "always"]
-    """Let a browser build the pages, for sites that scripts make. never: no page; always: every page. It needs Chromium
-    or Chrome."""
+    render: Literal["never", "auto", "always"]
+    """Let a browser build the pages, for sites that scripts make. never: no page; auto: those that show a reader next
+    to nothing as the server sends them; always: every page. It needs Chromium or Chrome."""
     render_step: Texts
     """Step that the browser takes on each page that it builds, in their order: scroll [TIMES] to the end, click
     SELECTOR [TIMES], wait SELECTOR, fill SELECTOR=VALUE, submit SELECTOR. Clicks and scrolls are repeated until nothing

@@ -223,6 +223,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     render: bool = False
     """True: links that are found are rendered in a browser, unless the spider decides otherwise. The submitted URL
     itself is what its batch says."""
+    render_auto: bool = False
+    """True: a browser builds pages that show next to nothing as the server sends them."""
     render_steps: tuple[RenderStep, ...] = ()
     """Steps that a browser takes on each page before the document is read."""
     render_match: tuple[str, ...] = ()

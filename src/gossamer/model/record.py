@@ -34,7 +34,8 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """Course of the rendering of one page in a browser."""
 
     because: str
-    """Reason why the page was rendered: `asked` by its request, or `match` for a URL pattern."""
+    """Reason why the page was rendered: `asked` by its request, `match` for a URL pattern, or `auto` because it showed
+    next to nothing."""
     ended: Literal["quiet", "time", "moved"]
     """Reason why the waiting ended. quiet: the document changed no more; time: the limit of seconds was reached, and
     the document was taken as it was; moved: the page led to another URL."""

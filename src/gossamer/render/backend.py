@@ -9,6 +9,7 @@ from gossamer.extract.encoding import content_type_of, is_html
 from gossamer.fetch.backend import FetchBackend
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
 from gossamer.policy.retry import is_worth_a_retry
+from gossamer.render.emptiness import needs_scripts
 from gossamer.render.pool import BrowserPool
 
 
@@ -27,6 +28,8 @@ class BrowserBackend:
         """Implement FetchBackend."""
         response = await self._http.fetch(request, timeout_seconds, wait_for_room=wait_for_room)
         if request.page is None or not _is_page(response):
+            return response
+        if request.page.because == "auto" and not needs_scripts(response.body):
             return response
         self.pages_in_progress += 1
         try:

@@ -180,11 +180,11 @@ class CrawlSettings(SettingGroup):
         option=SettingOption(WHAT, field="sitemaps"),
     )
     follow_nofollow: bool = field_of(False, "Also follow links that are marked nofollow", option=SettingOption(WHAT))
-    render: Literal["never", "always"] = field_of(
+    render: Literal["never", "auto", "always"] = field_of(
         "never",
-        "Let a browser build the pages, for sites that scripts make. never: no page; always: every page. It needs "
-        "Chromium or Chrome",
-        option=SettingOption(WHAT, "never|always"),
+        "Let a browser build the pages, for sites that scripts make. never: no page; auto: those that show a reader "
+        "next to nothing as the server sends them; always: every page. It needs Chromium or Chrome",
+        option=SettingOption(WHAT, "never|auto|always"),
     )
     render_step: tuple[str, ...] = field_of(
         (),

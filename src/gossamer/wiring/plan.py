@@ -516,6 +516,16 @@ def render_steps(crawl: CrawlSettings) -> tuple[RenderStep, ...]:
     return tuple(steps)
 
 
+def _rendering_terms(crawl: CrawlSettings) -> dict[str, Any]:
+    """Return the terms that concern rendering. Raises BadInput for what is no step."""
+    return {
+        "render": crawl.render == "always",
+        "render_auto": crawl.render == "auto",
+        "render_steps": render_steps(crawl),
+        "render_match": crawl.render_match,
+    }
+
+
 def check_rendering(settings: Settings) -> None:
     """Check the options for rendering, and that there is a browser. Raises BadInput and BrowserMissing."""
     crawl = settings.crawl
@@ -605,9 +615,7 @@ def _terms(
         extract=extraction,
         assets=read_kinds(crawl.assets),
         max_assets=crawl.max_assets,
-        render=crawl.render == "always",
-        render_steps=render_steps(crawl),
-        render_match=crawl.render_match,
+        **_rendering_terms(crawl),
     )
     terms = with_secrets_for(terms, (registered_domain(host(url)) for url in seeds), crawl.headers_for)
     if len(terms.secrets_for) > _PLACES_IN_SCOPE:

@@ -206,15 +206,17 @@ class Context:
         )
 
     def render_reason(self, url: str, *, is_asked: bool) -> str:
-        """Return why a browser builds the page of a URL: `asked` or `match`. Empty: it does not. `is_asked`: the
+        """Return why a browser builds the page of a URL: `asked`, `match`, or `auto` if it shows nothing without it.
+        Empty: it does not. `is_asked`: the
         request itself is to be rendered."""
         if is_asked:
             return "asked"
+        otherwise = "auto" if self.terms.render_auto else ""
         if not self.terms.render_match:
-            return ""
+            return otherwise
         if self._render_match is None:
             self._render_match = UrlExpressions(self.terms.render_match, "render_match", from_host=True)
-        return "match" if self._render_match.matches(url) else ""
+        return "match" if self._render_match.matches(url) else otherwise
 
     @property
     def watches_patterns(self) -> bool:

@@ -217,7 +217,7 @@ class Fetcher:
                     allowed = self._set_limits(attempt, request, name, now=began)
                     timeout = attempt.context.terms.timeout_seconds
                     try:
-                        renders = lease.render or lease.terms.render_match
+                        renders = lease.render or lease.terms.render_match or lease.terms.render_auto
                         backend = self._backend(attempt, request) if renders else self._clients
                         fetched = await backend.fetch(request, timeout, wait_for_room=True)
                     except NotSentInTime as error:

@@ -103,6 +103,20 @@ async def test_only_pages_that_match_are_rendered(tmp_path: Path) -> None:
     assert "<h1>" not in bodies["1"].replace("'<h1>'", "")
 
 
+async def test_only_pages_that_show_nothing_are_rendered_automatically(tmp_path: Path) -> None:
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        mount_shop(web)
+        words = "<p>" + "words " * 100
+        web.mount("shop.test", "/thing/1", html(f"{words}<script>document.body.append('built')</script>"))
+        records = await crawl(tmp_path, web, "--render", "auto")
+    assert {"/", "/in-a-shadow", "/frames/one", "/frames/two", "/thing/1", "/thing/2", "/thing/3"} == paths(records)
+    found = {r.url.split("/", 3)[3]: r.rendering for r in records if isinstance(r, PageRecord)}
+    assert found["thing/1"] is None
+    assert found["frames/one"] is None
+    reasons = [one.because for name in ("", "thing/2", "thing/3") if (one := found[name]) is not None]
+    assert reasons == ["auto"] * 3
+
+
 async def test_a_page_loads_nothing_that_robots_txt_forbids(tmp_path: Path) -> None:
     async with serve(WebSpec(hosts=1, pages=1)) as web:
         mount_shop(web, robots="User-agent: *\nDisallow: /data.json\n")
