@@ -11,7 +11,7 @@ _HEURISTIC = 0.1
 """Part of the time since Last-Modified for which a response without a lifetime is fresh (RFC 9111, section 4.2.2)."""
 LONGEST_SECONDS = 24 * 3600.0
 _HARMLESS_VARY = frozenset({"accept-encoding", "user-agent", "origin", "accept-language"})
-"""Request headers that are the same for all requests of a crawl, or that decide only who may read the response."""
+"""Request headers that are the same for all requests of a crawl, and the one that the cache distinguishes, too."""
 
 
 def fresh_seconds(status: int, headers: Iterable[tuple[str, str]], *, now: float) -> float:

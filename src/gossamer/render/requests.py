@@ -34,6 +34,10 @@ _NOT_PASSED_ON = frozenset(
 _OF_CRAWL = frozenset({"user-agent", "accept-language"})
 """Headers that the browser would send by itself, and that are the crawl's own instead."""
 
+_AT_ONCE = 16
+"""Requests of one page that are in progress at once, to all hosts. Their responses may exceed the bytes of a page, so
+more let a hostile page take more memory."""
+
 
 class LoadLimits(msgspec.Struct, frozen=True):
     """Bounds on what one page loads."""
@@ -41,7 +45,7 @@ class LoadLimits(msgspec.Struct, frozen=True):
     requests: int = 200
     """Requests that are sent for a page, besides its own."""
     bytes: int = 20 * 1024 * 1024
-    """Bytes that are received for them. The request that exceeds it is the last one."""
+    """Bytes that are received for them. Requests that are in progress when it is reached are the last ones."""
     host_requests: int = 4
     """Requests that are in progress at once to one host, for all pages."""
     cache_bytes: int = 32 * 1024 * 1024
@@ -72,21 +76,21 @@ class PageLoader:
     def __init__(self, http: FetchBackend, limits: LoadLimits) -> None:
         self.http = http
         self.limits = limits
-        self._cache: OrderedDict[tuple[str, str], CachedAnswer] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str, str], CachedAnswer] = OrderedDict()
         self._cached_bytes = 0
         self._hosts: dict[str, tuple[asyncio.Semaphore, list[int]]] = {}
 
-    def cached(self, crawl: str, url: str) -> CachedAnswer | None:
-        """Return a response that may be used again."""
-        answer = self._cache.get((crawl, url))
+    def cached(self, crawl: str, origin: str, url: str) -> CachedAnswer | None:
+        """Return a response that may be used again. `origin`: the request's header; empty: it has none."""
+        answer = self._cache.get((crawl, origin, url))
         if answer is None or answer.until < time.monotonic():
             return None
-        self._cache.move_to_end((crawl, url))
+        self._cache.move_to_end((crawl, origin, url))
         return answer
 
-    def keep(self, crawl: str, url: str, answer: CachedAnswer) -> None:
+    def keep(self, crawl: str, origin: str, url: str, answer: CachedAnswer) -> None:
         """Keep a response, in place of those that were not used for longest."""
-        key = (crawl, url)
+        key = (crawl, origin, url)
         if old := self._cache.pop(key, None):
             self._cached_bytes -= old.size
         if not answer.until or answer.size > self.limits.cache_bytes // 4:
@@ -120,6 +124,7 @@ class PageRequests:
         self._load = load
         self._loader = loader
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         self.sent = 0
         self.refused = 0
         self.cached = 0
@@ -158,7 +163,9 @@ class PageRequests:
         if not self._may_load(event, url):
             self._refuse(event, "BlockedByClient")
             return
-        if method == "GET" and (known := self._loader.cached(self._load.crawl, url)):
+        # A response may permit a single origin to read it.
+        origin = _header(event, "origin")
+        if method == "GET" and (known := self._loader.cached(self._load.crawl, origin, url)):
             self.cached += 1
             self._fulfil(event, known)
             return
@@ -169,15 +176,19 @@ class PageRequests:
                 self.sent -= 1
                 self._refuse(event, "BlockedByClient")
                 return
-            async with self._loader.turn(host(url)):
+            async with self._loader.turn(host(url)), self._turns:
+                if self.bytes >= self._loader.limits.bytes:  # those that came before have taken the rest
+                    self.sent -= 1
+                    self._refuse(event, "BlockedByClient")
+                    return
                 fetched = await self._loader.http.fetch(request)
+                self.bytes += fetched.received_bytes
         except (FetchError, BadInput):
             self._refuse(event, "Failed")
             return
-        self.bytes += fetched.received_bytes
         answer = answer_of(fetched, until=_until(method, fetched))
         if answer.until:
-            self._loader.keep(self._load.crawl, url, answer)
+            self._loader.keep(self._load.crawl, origin, url, answer)
         self._fulfil(event, answer)
 
     def _may_load(self, event: dict[str, Any], url: str) -> bool:

@@ -89,3 +89,21 @@ async def test_each_is_bounded_and_the_crawl_goes_on(tmp_path: Path, names: list
     assert "halves" not in names or "<h1>half \ufffd, \U0001f600</h1>" in pages["/hostile/halves"].body
     assert all(not pages[f"/hostile/{name}"].reason for name in names if name.startswith("half"))
     assert "replaced" not in names or "<h1>replaced</h1>" in pages["/hostile/replaced"].body
+
+
+async def test_a_page_with_many_hosts_loads_few_bytes_more_than_it_may(tmp_path: Path) -> None:
+    (tmp_path / "gossamer.toml").write_text("[browser]\nseconds = 5.0\nmax_bytes = 1000000\n")
+    script = "for (let n = 0; n < 60; n++) fetch(`http://h${n}.shop.test:${location.port}/big`, {mode: 'no-cors'})"
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("shop.test", "/", html(f"<h1>many hosts</h1><script>{script}</script>"))
+        for number in range(60):
+            web.mount(f"h{number}.shop.test", "/big", html("x" * 500_000))
+        run = await asyncio.to_thread(
+            gossamer,
+            *("crawl", f"http://shop.test:{web.port}/", "--resolve", "*:127.0.0.1", *FAST_FLAGS),
+            *("--render", "always", "-o", "pages.jsonl"),
+            cwd=tmp_path,
+        )
+        asked = [record.path for record in web.log()]
+    assert run.returncode == 0, run.stderr
+    assert 2 <= asked.count("/big") <= 2 + 16

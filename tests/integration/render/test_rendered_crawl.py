@@ -127,6 +127,21 @@ async def test_a_page_loads_nothing_that_robots_txt_forbids(tmp_path: Path) -> N
     assert "/data.json" not in asked
 
 
+async def test_a_response_for_one_site_is_not_used_for_another(tmp_path: Path) -> None:
+    """It may permit only the one that asked to read it."""
+    (tmp_path / "gossamer.toml").write_text("[browser]\ntabs = 1\n")
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        script = "<script>fetch(`http://data.test:${location.port}/data`)</script>"
+        for name in ("shop.test", "other.test"):
+            web.mount(name, "/", html(f"{script}<a href='/again'>x</a>"))
+            web.mount(name, "/again", html(script))
+        headers = (("Cache-Control", "max-age=600"), ("Vary", "Origin"), ("Access-Control-Allow-Origin", "*"))
+        web.mount("data.test", "/data", Answer(headers=headers, body=b"data"))
+        await crawl(tmp_path, web, f"http://other.test:{web.port}/", "--render", "always")
+        asked = [record.path for record in web.log()]
+    assert (asked.count("/again"), asked.count("/data")) == (2, 2)
+
+
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Folder for the temporary files of programs, which every user reaches."""
