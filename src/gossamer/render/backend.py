@@ -8,6 +8,7 @@ from gossamer.errors import BrowserError
 from gossamer.extract.encoding import content_type_of, is_html
 from gossamer.fetch.backend import FetchBackend
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
+from gossamer.policy.refusals import find_refusal
 from gossamer.policy.retry import is_worth_a_retry
 from gossamer.render.emptiness import needs_scripts
 from gossamer.render.pool import BrowserPool
@@ -31,6 +32,8 @@ class BrowserBackend:
             return response
         if request.page.because == "auto" and not needs_scripts(response.body):
             return response
+        if find_refusal(response.status, response.headers, response.body, url=request.url, requested=request.url):
+            return response  # a browser that runs the script of a challenge would get around the refusal
         self.pages_in_progress += 1
         try:
             return await self._pool.render(request, response)

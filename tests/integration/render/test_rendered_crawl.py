@@ -117,6 +117,22 @@ async def test_only_pages_that_show_nothing_are_rendered_automatically(tmp_path:
     assert reasons == ["auto"] * 3
 
 
+@pytest.mark.parametrize("mode", ["always", "auto"])
+async def test_no_browser_gets_around_a_refusal(mode: str, tmp_path: Path) -> None:
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        mount_shop(web)
+        challenge = (
+            "<title>Making sure you&#39;re not a bot!</title><script id='anubis_challenge'>{}</script>"
+            "<body><script>fetch('/passed').then(() => { document.body.innerHTML = '<h1>In</h1>' })</script>"
+        )
+        web.mount("shop.test", "/thing/1", html(challenge))
+        records = await crawl(tmp_path, web, "--render", mode)
+        asked = {record.path for record in web.log()}
+    (refused,) = [record for record in records if isinstance(record, PageRecord) and record.refusal is not None]
+    assert (refused.url.partition("/thing/")[2], refused.reason, refused.rendering) == ("1", "refused_challenge", None)
+    assert "/passed" not in asked
+
+
 async def test_a_page_loads_nothing_that_robots_txt_forbids(tmp_path: Path) -> None:
     async with serve(WebSpec(hosts=1, pages=1)) as web:
         mount_shop(web, robots="User-agent: *\nDisallow: /data.json\n")
