@@ -529,6 +529,20 @@ async def test_the_crawl_service_is_for_those_with_the_scope_of_the_page(
             assert (answer.status_code == 403) == refused, (scope, project, answer.text)
 
 
+@pytest.mark.parametrize("scope", ["read", "run", "deploy"])
+async def test_no_message_on_the_bus_changes_a_policy_for_those_whose_scope_does_not(
+    with_crawls: httpx.AsyncClient, database: StateDatabase, scope: str
+) -> None:
+    _, secret = await database.write(lambda c: tokens.add_token(c, scope, TokenScope(scope)))
+    change = '{"appid": "a", "uuid": "1", "domain": "*", "action": "domain-update", "hits": 1000, "window": 1}'
+    answer = await with_crawls.post(
+        "/ui/bus/replay",
+        headers=await _login(database, secret),
+        data={"topic": "demo.incoming", "message": change, "message_encoding": "text"},
+    )
+    assert answer.status_code == 403
+
+
 async def test_parts_are_shared_only_by_visitors_with_the_same_rights(
     closed: httpx.AsyncClient, database: StateDatabase
 ) -> None:
