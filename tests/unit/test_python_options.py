@@ -20,6 +20,8 @@ ONLY_FOR_A_TERMINAL = {"json", "quiet", "verbose", "items", "pages"}
 ONLY_FOR_PROGRAMS = {"failures"}
 OF_LINKS = {"scope", "allow_domain", "allow", "deny", "deny_extension", "follow_nofollow"}
 """Options of `gossamer fetch` that only say which links a crawl would follow."""
+OF_CRAWLS_IN_PROGRAMS = {"render"}
+"""A program gets a rendered page by `gossamer.crawl(url, render="always", depth=0)`."""
 
 
 def _names(command: str) -> set[str]:
@@ -32,7 +34,7 @@ def test_the_command_and_the_function_have_the_same_options() -> None:
 
 
 def test_get_has_the_options_of_the_command_fetch() -> None:
-    command = _names("fetch") - {"url"} - ONLY_FOR_A_TERMINAL - OF_LINKS
+    command = _names("fetch") - {"url"} - ONLY_FOR_A_TERMINAL - OF_LINKS - OF_CRAWLS_IN_PROGRAMS
     assert set(RequestOptions.__annotations__) == command
 
 

@@ -77,6 +77,9 @@ OTHER_CRAWLS: dict[str, Any] = {
     "pattern_max_pages": 10,
     "path_repeats": 1,
     "unique": ("title",),
+    "render": "always",
+    "render_match": ("/app",),
+    "render_step": ("scroll",),
 }
 """What is asked of the pages: another value makes another crawl."""
 OTHER_CONTENT: dict[str, Any] = {"chunk": 300, "text_in": "items"}
@@ -85,6 +88,7 @@ WITH: dict[str, dict[str, Any]] = {
     "each": {"crawl__field": ("title=h2",)},
     "unique": {"crawl__field": ("title=h1",)},
     "max_assets": {"crawl__assets": ("pdf",)},
+    "render_step": {"crawl__render_match": ("/b",)},
 }
 """Further settings that a setting needs."""
 SAME_CRAWL: dict[str, Any] = {
@@ -101,6 +105,12 @@ SAME_CRAWL: dict[str, Any] = {
     "allow_private": True,
     "insecure": True,
     "idle_seconds": 3.0,
+    "recrawl": True,
+    "recrawl_once": True,
+    "budget": "500/1d",
+    "recrawl_min": "2h",
+    "recrawl_max": "9d",
+    "index": "x.db",
 }
 """How it is carried out, and where its records go."""
 
