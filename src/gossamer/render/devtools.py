@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from gossamer.errors import BrowserCrashed, BrowserHung, DevToolsRefused
+from gossamer.model.json_codec import encode_value
 
 CALL_SECONDS = 10.0
 """Longest wait for the answer to a call. Answers take milliseconds where the browser and its page are well."""
@@ -23,7 +24,6 @@ MESSAGE_BYTES = 256 << 20
 Handler = Callable[[str, dict[str, Any]], None]
 """Callback for the events of one session: the method and its parameters."""
 
-_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 
 
@@ -87,7 +87,7 @@ class DevTools:
         message: dict[str, Any] = {"id": self._next_id, "method": method, "params": parameters}
         if session:
             message["sessionId"] = session
-        self._writer.write(_encoder.encode(message) + b"\0")
+        self._writer.write(encode_value(message) + b"\0")
         return self._next_id
 
     async def _read(self) -> None:

@@ -180,7 +180,7 @@ def test_exports_of_a_selection(tmp_path: Path) -> None:
     path = _write(tmp_path / "items.jl", 100)
     for form in EXPORTS:
         text = _exported(path, form, start=10, limit=2, filters=[parse_filter("n>=20")]).decode()
-        assert [n for n in range(100) if f'"n": {n},' in text or f"\n{n}," in text or f">{n}</field>" in text] == [
+        assert [n for n in range(100) if f'"n":{n},' in text or f"\n{n}," in text or f">{n}</field>" in text] == [
             20,
             21,
         ]
