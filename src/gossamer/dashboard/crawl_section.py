@@ -19,7 +19,8 @@ ROUTES: Final = {
     "/domain": PageRoute("GET", domains.show),
     "/domain/change": PageRoute("POST", domains.change, ADMIN),
     "/workers": PageRoute("GET", workers.show),
-    "/bus": PageRoute("GET", bus.show),
+    # Rejected requests are shown whole, with the cookies and passwords of their headers.
+    "/bus": PageRoute("GET", bus.show, ADMIN),
     # A message may do whatever the topic permits, also change a policy.
     "/bus/replay": PageRoute("POST", bus.replay, ADMIN),
 }
@@ -27,7 +28,7 @@ _NAVIGATION: Final = (
     NavigationEntry("/crawls", "nav.crawls", is_for_all=True),
     NavigationEntry("/domains", "nav.domains", is_for_all=True),
     NavigationEntry("/workers", "nav.workers", is_for_all=True),
-    NavigationEntry("/bus", "nav.bus", is_for_all=True),
+    NavigationEntry("/bus", "nav.bus", ADMIN, is_for_all=True),
 )
 
 

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 _SECONDS: Final = 1.0
 """Age up to which a part is shared. Must be below the pause of a page that follows (`live.js`), or a browser may get
@@ -26,17 +26,20 @@ class SharedParts:
         """By what tells parts apart: the time at which each was begun, and the task that makes it. The oldest first."""
 
     async def answer(self, key: Hashable, make: Callable[[], Awaitable[Response]]) -> Response:
-        """Return the part of this key: one that is young enough, or a new one."""
+        """Return the part of this key: one that is young enough, or a new one. A stream is never shared, because it can
+        be read once."""
         now = self._monotonic()
         while self._made and (len(self._made) >= _MOST or next(iter(self._made.values()))[0] <= now - _SECONDS):
             self._made.popitem(last=False)
-        if key not in self._made:
+        is_new = key not in self._made
+        if is_new:
 
             async def run() -> Response:
                 return await make()
 
             self._made[key] = (now, asyncio.create_task(run()))
-        return await asyncio.shield(self._made[key][1])  # a browser that leaves does not end it for the others
+        part = await asyncio.shield(self._made[key][1])  # a browser that leaves does not end it for the others
+        return part if is_new or not isinstance(part, StreamingResponse) else await make()
 
     def __len__(self) -> int:
         return len(self._made)

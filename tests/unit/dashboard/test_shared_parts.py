@@ -2,7 +2,7 @@
 
 import asyncio
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from gossamer.dashboard.shared_parts import _MOST, SharedParts
 
@@ -63,3 +63,12 @@ async def test_only_so_many_parts_are_remembered() -> None:
     for number in range(2 * _MOST):
         await parts.answer(number, make)
     assert len(parts) <= _MOST
+
+
+async def test_a_stream_is_not_shared_because_it_can_be_read_once() -> None:
+    parts = SharedParts(Clock())
+
+    async def make() -> Response:
+        return StreamingResponse(iter([b"x"]))
+
+    assert await parts.answer("a", make) is not await parts.answer("a", make)
