@@ -4,7 +4,7 @@ The page itself is fetched by the HTTP client, whose response the browser then g
 the rate limit, robots.txt, redirects and retries are those of every crawl.
 """
 
-from gossamer.errors import BrowserError
+from gossamer.errors import BrowserError, BrowserMissing
 from gossamer.extract.encoding import content_type_of, is_html
 from gossamer.fetch.backend import FetchBackend
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
@@ -17,7 +17,9 @@ from gossamer.render.pool import BrowserPool
 class BrowserBackend:
     """Fetch backend of pages that scripts build."""
 
-    def __init__(self, http: FetchBackend, pool: BrowserPool) -> None:
+    def __init__(self, http: FetchBackend, pool: BrowserPool | BrowserMissing) -> None:
+        """`pool`: its browsers, or why there are none. Then BrowserMissing is raised for each page that is to be
+        rendered: before its request, unless only the response tells whether it is (`auto`)."""
         self._http = http
         self._pool = pool
         self.pages_in_progress = 0
@@ -27,6 +29,8 @@ class BrowserBackend:
         self, request: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
     ) -> FetchResponse:
         """Implement FetchBackend."""
+        if isinstance(self._pool, BrowserMissing) and request.page is not None and request.page.because != "auto":
+            raise BrowserMissing(str(self._pool))
         response = await self._http.fetch(request, timeout_seconds, wait_for_room=wait_for_room)
         if request.page is None or not _is_page(response):
             return response
@@ -34,6 +38,8 @@ class BrowserBackend:
             return response
         if find_refusal(response.status, response.headers, response.body, url=request.url, requested=request.url):
             return response  # a browser that runs the script of a challenge would get around the refusal
+        if isinstance(self._pool, BrowserMissing):
+            raise BrowserMissing(str(self._pool))
         self.pages_in_progress += 1
         try:
             return await self._pool.render(request, response)
@@ -45,7 +51,8 @@ class BrowserBackend:
 
     async def close(self) -> None:
         """End the browsers."""
-        await self._pool.close()
+        if isinstance(self._pool, BrowserPool):
+            await self._pool.close()
 
 
 def _is_page(response: FetchResponse) -> bool:

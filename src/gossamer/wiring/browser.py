@@ -1,5 +1,6 @@
 """Builds the fetch backend of rendered pages from settings. Imported only where pages are rendered."""
 
+from gossamer.errors import BrowserMissing
 from gossamer.fetch.backend import FetchBackend
 from gossamer.render.backend import BrowserBackend
 from gossamer.render.browser import LaunchOptions
@@ -21,7 +22,8 @@ def launch_options(settings: Settings) -> LaunchOptions:
 
 
 def browser_backend(settings: Settings, http: FetchBackend) -> BrowserBackend:
-    """Return a backend that fetches through `http` and renders. Raises BrowserMissing."""
+    """Return a backend that fetches through `http` and renders; without a browser, it raises BrowserMissing for each
+    page that is to be rendered."""
     browser = settings.browser
     loads = LoadLimits(
         requests=browser.max_requests,
@@ -38,4 +40,8 @@ def browser_backend(settings: Settings, http: FetchBackend) -> BrowserBackend:
         memory_bytes=browser.retire_memory,
     )
     waits = WaitLimits(seconds=browser.seconds, quiet_seconds=browser.quiet, document_bytes=settings.fetch.max_body)
-    return BrowserBackend(http, BrowserPool(launch_options(settings), limits, PageLoader(http, loads), waits))
+    try:
+        launch = launch_options(settings)
+    except BrowserMissing as error:
+        return BrowserBackend(http, error)
+    return BrowserBackend(http, BrowserPool(launch, limits, PageLoader(http, loads), waits))

@@ -101,7 +101,7 @@ class FetchPolicy(msgspec.Struct, frozen=True):
     """Largest body that a record has. Of a sitemap, more than that is read."""
     proxies: WorkerProxies
     open_browser: "Callable[[], FetchBackend]"
-    """Returns the backend of rendered pages when the first one comes, and may raise BrowserMissing."""
+    """Returns the backend of rendered pages when the first one comes."""
 
 
 class Fetcher:

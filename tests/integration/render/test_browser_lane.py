@@ -50,9 +50,12 @@ async def a_shop() -> AsyncIterator[Server]:
         yield web
 
 
-async def submit(frontier: ValkeyFrontier, web: Server, *, lanes: dict[str, bool], match: tuple[str, ...] = ()) -> Run:
-    """Add the pages of these paths, those with True to be rendered. `match`: expressions of others that are to be."""
-    run, terms = await frontier.open_crawl(CRAWL), Terms(maxdepth=0, render_match=match)
+async def submit(
+    frontier: ValkeyFrontier, web: Server, *, lanes: dict[str, bool], match: tuple[str, ...] = (), auto: bool = False
+) -> Run:
+    """Add the pages of these paths, those with True to be rendered. `match`: expressions of others that are to be.
+    `auto`: so are those that show nothing without a browser."""
+    run, terms = await frontier.open_crawl(CRAWL), Terms(maxdepth=0, render_match=match, render_auto=auto)
     for path, render in lanes.items():
         urls = [f"http://shop.test:{web.port}/{path}/{number}" for number in PAGES]
         marks = [frontier.spiders.fingerprint("link", url) for url in urls]
@@ -136,11 +139,18 @@ async def test_a_worker_with_a_browser_takes_both_lanes(tmp_path: Path) -> None:
     assert pages(tmp_path / "both") == expected
 
 
-async def test_a_worker_without_a_browser_hands_matching_pages_over(tmp_path: Path) -> None:
-    """Nobody knew when they were added that they match."""
+@pytest.mark.parametrize("told_by", ["address", "response"])
+async def test_a_worker_without_a_browser_hands_pages_over_that_are_to_be_rendered(
+    tmp_path: Path, told_by: str
+) -> None:
+    """Nobody knew it when they were added. It keeps the others."""
     async with a_frontier() as (frontier, address), a_shop() as web:
         lanes = {"plain": False, "rendered": False}
-        await submit(frontier, web, lanes=lanes, match=("/rendered/",))
+        if told_by == "response":
+            for number in PAGES:
+                web.mount("shop.test", f"/plain/{number}", html("<h1>" + "Words that a reader sees. " * 40 + "</h1>"))
+        match = ("/rendered/",) if told_by == "address" else ()
+        await submit(frontier, web, lanes=lanes, match=match, auto=told_by == "response")
         async with a_worker(tmp_path / "plain", address, browser="no-such") as plain:
 
             async def are_handed_over() -> bool:
