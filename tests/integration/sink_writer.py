@@ -22,7 +22,7 @@ def page(request_id: str, body: str = "") -> Output:
     url = f"https://a.test/{request_id}"
     empty = dict.fromkeys((name for name in PageRecord.__struct_fields__ if name != "type"), "")
     other = {"attempt": 1, "depth": 0, "status_code": 200, "body_encoding": "text", "success": True, "truncated": False}
-    empty["content"] = None
+    empty |= dict.fromkeys(("content", "rendering", "refusal"))
     shapes = {"links": [], "redirects": [], "response_headers": {}, "request_headers": {}, "timings": {}, "attrs": None}
     named = {"request_id": request_id, "url": url, "response_url": url, "body": body}
     wire = WireExchange(

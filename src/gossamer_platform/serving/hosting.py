@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -74,9 +75,17 @@ async def serve_platform(
 ) -> None:
     """Serve every interface of the platform, and the dashboard, until `stopping` is set."""
     app = CloudApp(scrapyd, scrapyd.manager, files)
-    limited = BodyLimit(platform_app(app, scrapyd), longest=longest_body, answer=answer_limit)
+    await serve_within_limits(platform_app(app, scrapyd), listening, stopping, on_stopping=app.stop_streams)
+
+
+async def serve_within_limits(
+    app: ASGIApp, listening: list[socket.socket], stopping: asyncio.Event, *, on_stopping: Callable[[], None]
+) -> None:
+    """Serve an application within the platform's limits for clients, until `stopping` is set. `on_stopping` ends its
+    streams."""
+    limited = BodyLimit(app, longest=longest_body, answer=answer_limit)
     slowed = RateLimit(limited, per_second=_REQUESTS_PER_SECOND, monotonic=time.monotonic)
-    options = ServerOptions(limits=_LIMITS, drain_seconds=_DRAIN_SECONDS, on_stopping=app.stop_streams)
+    options = ServerOptions(limits=_LIMITS, drain_seconds=_DRAIN_SECONDS, on_stopping=on_stopping)
     await serve(slowed, listening, stopping, options)
 
 

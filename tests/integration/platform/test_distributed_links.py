@@ -220,7 +220,7 @@ def test_a_batch_that_is_refused_for_good_is_set_aside_until_the_next_run(
             until(lambda: not store.count_left())
         assert (counts["distributed/batches"], store.count_aside()) == (2, 0)
         store.close()
-        assert len(server.jobs()["finished"]) == 2
+        until(lambda: len(server.jobs()["finished"]) == 2)
 
 
 def test_a_batch_is_never_longer_than_a_command_line_may_be() -> None:

@@ -55,7 +55,7 @@ async def _served(app: _Platform, listening: socket.socket | None = None) -> Asy
     """The platform's server; yields its address, and the event that stops it."""
     with listening or socket.create_server(("127.0.0.1", 0), backlog=512) as sock:
         stopping = asyncio.Event()
-        serving = asyncio.create_task(hosting.serve_platform(app, [sock], stopping))
+        serving = asyncio.create_task(hosting.serve_within_limits(app, [sock], stopping, on_stopping=app.stop_streams))
         name = sock.getsockname()
         try:
             yield (name if isinstance(name, str) else f"http://127.0.0.1:{name[1]}"), stopping

@@ -47,7 +47,7 @@ async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> N
         start = time.monotonic()
         attempt = cast(Any, SimpleNamespace(url="https://slow.test/", start=start, was_sent=False))
         attempt.lease = SimpleNamespace(domain="slow.test", spacing_seconds=SPACING, deaths=0, blacklisted=False)
-        attempt.lease.render, attempt.lease.terms = False, SimpleNamespace(render_match=())
+        attempt.lease.render, attempt.lease.terms = False, SimpleNamespace(render_match=(), render_auto=False)
         attempt.context = SimpleNamespace(terms=SimpleNamespace(timeout_seconds=None), proxy=None)
         attempt.payload = SimpleNamespace(asset=None, sitemap=False)
         attempt.request = lambda keep_wire: FetchRequest("https://slow.test/")
