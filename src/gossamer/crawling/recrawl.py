@@ -21,7 +21,7 @@ from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.work import CrawlResult, Observer, WorkControl
 from gossamer.errors import BadInput
-from gossamer.fresh.index import PageIndex, Round
+from gossamer.fresh.index import BEFORE_ALL, PageIndex, Round
 from gossamer.fresh.page import Change, IndexedPage
 from gossamer.fresh.validators import conditional_headers
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -58,7 +58,7 @@ class Visits:
             # The frontier lost a run that was not over, with links of pages that are in the index: all pages are read
             # again for their links.
             self._round = self._index.restart_round(self._round, time.time())
-        return bool(self._pages(after=_BEFORE_ALL, limit=1)) or bool(self._new_seeds())
+        return bool(self._pages(after=BEFORE_ALL, limit=1)) or bool(self._new_seeds())
 
     def _pages(self, *, after: int, limit: int) -> list[IndexedPage]:
         if self._only_missing:
@@ -80,7 +80,7 @@ class Visits:
             frontier.secret
         ):
             added += (await frontier.add(run, plan.terms, batches, seeds=True)).added
-        after = _BEFORE_ALL
+        after = BEFORE_ALL
         while pages := await asyncio.to_thread(self._pages, after=after, limit=_PAGES_AT_ONCE):
             after = pages[-1].key
             batches = self._batches(pages, frontier.secret)
@@ -115,8 +115,6 @@ _PLAN_SECONDS = 60.0
 """Time between two decisions about all pages, each of which reads the whole index."""
 _POLL_SECONDS = 0.2
 """Interval at which a crawl that waits looks whether it is interrupted."""
-_BEFORE_ALL = -(1 << 63)
-"""Below the key of every page."""
 
 
 class RoundResult(msgspec.Struct):

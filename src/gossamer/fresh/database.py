@@ -18,6 +18,7 @@ from gossamer.storage.files import make_folder
 
 _LOCK_SECONDS: Final = 60.0
 """Time to wait for another process that writes the index, before that is an error."""
+_ADDRESSES: Final = "Write the path of a SQLite file, or postgresql://USER@HOST/DATABASE."
 Rows = list[tuple[Any, ...]]
 
 
@@ -118,10 +119,8 @@ class PostgreSqlIndex:
     def _opened(self) -> Any:
         """Return the connection, which is made anew after it broke."""
         if self._connection is None or self._connection.closed:
-            try:
-                from gossamer.sinks.stores.postgresql import PostgreSqlStore
-            except ImportError:
-                raise BadInput(f"{self._address} needs psycopg. {install_advice('postgresql')}") from None
+            from gossamer.sinks.stores.postgresql import PostgreSqlStore  # needs psycopg: see `_translated`
+
             self._connection = PostgreSqlStore(self._address).connect()
             self._connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self._schema}"')
             self._connection.execute(f'SET search_path = "{self._schema}"')
@@ -187,15 +186,9 @@ def open_database(address: str, name: str) -> IndexDatabase:
     among others of that database. Raises BadInput or SinkError."""
     if not is_store(address):
         if "://" in address:
-            raise BadInput(
-                f"cannot use {address}. Write the path of a SQLite file, or postgresql://USER@HOST/DATABASE.",
-                option="index",
-            )
+            raise BadInput(f"cannot use {address}. {_ADDRESSES}", option="index")
         return SqliteIndex(Path(address))
     parsed = StoreAddress.parse(address)
     if parsed.kind != "postgresql":
-        raise BadInput(
-            f"cannot keep an index in {parsed}. Write the path of a SQLite file, or postgresql://USER@HOST/DATABASE.",
-            option="index",
-        )
+        raise BadInput(f"cannot keep an index in {parsed}. {_ADDRESSES}", option="index")
     return PostgreSqlIndex(parsed, f"gossamer {name}")

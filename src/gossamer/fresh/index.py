@@ -8,11 +8,10 @@ Fixed: the tables, which later releases read; and that a page, its schedule and 
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from xxhash import xxh3_64_intdigest
 
 from gossamer.errors import BadInput
 from gossamer.fresh.database import IndexDatabase, open_database
@@ -28,7 +27,7 @@ from gossamer.fresh.page import (
 )
 from gossamer.net.credentials import hide_secrets
 from gossamer.policy.revisits import DAY_SECONDS, BudgetTooSmall, classes_of, outlook, price_for
-from gossamer.policy.urls import host, registered_domain
+from gossamer.policy.urls import fingerprint, host, registered_domain
 
 _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -46,6 +45,8 @@ _TABLES: Final = (
 _FORMAT: Final = "1"
 _COLUMNS: Final = "key, url, domain, state, fetched, due, depth, facts"
 _KEYS_AT_ONCE: Final = 5000
+BEFORE_ALL: Final = -(1 << 63)
+"""Below the key of every page."""
 _MUCH: Final = 0.25
 """Share of its interval by which a page may be due early or late. Must exceed the share of its jitter."""
 _A_LITTLE_MORE: Final = 1 + 1e-6
@@ -157,8 +158,7 @@ class PageIndex:
 
     def key(self, url: str) -> int:
         """Return the key of a URL: a signed number of 64 bits."""
-        value = xxh3_64_intdigest(self._key_of(url).encode())
-        return value - (1 << 64) if value >= 1 << 63 else value
+        return fingerprint(self._key_of(url), seed=0)
 
     def known(self, keys: Iterable[int]) -> set[int]:
         """Return those of the keys that are keys of pages."""
@@ -231,6 +231,13 @@ class PageIndex:
         )
         return [_page(row) for row in rows]
 
+    def _batches(self, condition: str, values: Sequence[object]) -> Iterator[list[IndexedPage]]:
+        """Yield all pages that meet a condition, in batches. Each is read when the one before is done with."""
+        after = BEFORE_ALL
+        while found := self._pages(condition, values, after, _KEYS_AT_ONCE):
+            after = found[-1].key
+            yield found
+
     def next_due(self) -> int | None:
         """Return when the next page is due. None: there is no page."""
         [(due,)] = self._database.rows("SELECT min(due) FROM pages")
@@ -267,9 +274,7 @@ class PageIndex:
             if price is None:
                 continue
             pages: list[tuple[float, float]] = []
-            after = -(1 << 63)
-            while some := self._pages("domain = ? AND state <> ?", [number, int(PageState.GONE)], after, _KEYS_AT_ONCE):
-                after = some[-1].key
+            for some in self._batches("domain = ? AND state <> ?", [number, int(PageState.GONE)]):
                 pages += ((page.rate or rate, page.weight) for page in some)
             classes = classes_of(pages)
             now = outlook(classes, price, limits)
@@ -349,9 +354,8 @@ class PageIndex:
         budget cannot reach the longest age. `budget`: fetches per second of all domains, which share it by their pages;
         None: one a day for each page."""
         pages: dict[int, list[tuple[float, float]]] = {}
-        after, limits = -(1 << 63), self.schedule.limits
-        while found := self._pages("state <> ?", [int(PageState.GONE)], after, _KEYS_AT_ONCE):
-            after = found[-1].key
+        limits = self.schedule.limits
+        for found in self._batches("state <> ?", [int(PageState.GONE)]):
             for page in found:
                 pages.setdefault(page.domain, []).append((page.rate, page.weight))
         total = sum(map(len, pages.values()))
@@ -375,11 +379,7 @@ class PageIndex:
 
     def _reschedule(self) -> None:
         """Let pages be due as their domains' prices and the limits say now, where that differs much from before."""
-        after = -(1 << 63)
-        while found := self._pages(
-            "state IN (?, ?)", [int(PageState.LIVE), int(PageState.FAILED)], after, _KEYS_AT_ONCE
-        ):
-            after = found[-1].key
+        for found in self._batches("state IN (?, ?)", [int(PageState.LIVE), int(PageState.FAILED)]):
             rows = []
             for page in found:
                 seconds = page.interval(self._schedule_of(page.domain))

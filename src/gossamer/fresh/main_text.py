@@ -5,9 +5,8 @@ Fixed: the result, because indexes store its hash: after another release every p
 
 import re
 
-from xxhash import xxh3_64_intdigest
-
 from gossamer.extract.document import HtmlDocument, node_text
+from gossamer.policy.urls import fingerprint
 
 _LEFT_OUT = "script,style,noscript,template,nav,header,footer,aside,form,time,svg,iframe"
 """Elements whose content changes without the page: menus, dates, tokens, advertisements."""
@@ -18,13 +17,13 @@ _BLANKS = re.compile(r"\s+")
 
 def body_hash(body: bytes) -> int:
     """Return the hash of the bytes of a page, a signed number of 64 bits; never 0."""
-    return _signed(xxh3_64_intdigest(body))
+    return fingerprint(body, seed=0) or 1
 
 
 def text_hash(body: bytes, encoding: str, *, is_html: bool) -> int:
     """Return the hash of the main text of a page, as `body_hash`. Where there is none, it is that of the bytes."""
     text = main_text(body, encoding) if is_html else ""
-    return _signed(xxh3_64_intdigest(text.encode("utf-8", "replace"))) if text else body_hash(body)
+    return body_hash(text.encode("utf-8", "replace") or body)
 
 
 def main_text(body: bytes, encoding: str) -> str:
@@ -39,8 +38,3 @@ def main_text(body: bytes, encoding: str) -> str:
                 node.decompose()
             return _BLANKS.sub(" ", node_text(found[0])).strip()
     return ""
-
-
-def _signed(value: int) -> int:
-    value = value or 1
-    return value - (1 << 64) if value >= 1 << 63 else value

@@ -19,7 +19,7 @@ import xxhash
 from gossamer.errors import BadUrl
 from gossamer.extract.sitemap import looks_like_sitemap, parse_sitemap
 from gossamer.model.request import DropReason
-from gossamer.policy.urls import canonical
+from gossamer.policy.urls import canonical, fingerprint
 from gossamer.report.records import PageFacts
 
 _CACHE_KIB = 64 * 1024
@@ -82,8 +82,7 @@ _PAGE_COLUMNS = 18
 
 def key_of(url: str) -> int:
     """Return the number that stands for a URL: 64 bits with sign, as SQLite stores it."""
-    digest = xxhash.xxh3_64_intdigest(url.encode("utf-8", "surrogatepass"))
-    return digest - (1 << 64) if digest >= 1 << 63 else digest
+    return fingerprint(url.encode("utf-8", "surrogatepass"), seed=0)
 
 
 class PageStore:

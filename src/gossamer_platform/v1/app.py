@@ -87,6 +87,13 @@ _PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
 )
 """Status and name by the class of an error. Fixed; a class may be added."""
 
+ROUTERS: Final = tuple(
+    module.router
+    for module in (
+        jobs, job_files, events, groups, schedules, projects, policies, variables, webhooks, nodes, uploads, node_calls
+    )
+)  # fmt: skip
+"""Endpoints by their nouns, in the order of the description."""
 _LATER: Final = {"Retry-After": "5"}
 _MAX_BODY_BYTES: Final = 1024 * 1024
 """Longest body of a request that sends no file."""
@@ -168,18 +175,8 @@ def routes() -> FastAPI:
             SQLAlchemyError: _on_outage,
         },
     )
-    app.include_router(jobs.router)
-    app.include_router(job_files.router)
-    app.include_router(events.router)
-    app.include_router(groups.router)
-    app.include_router(schedules.router)
-    app.include_router(projects.router)
-    app.include_router(policies.router)
-    app.include_router(variables.router)
-    app.include_router(webhooks.router)
-    app.include_router(nodes.router)
-    app.include_router(uploads.router)
-    app.include_router(node_calls.router)
+    for router in ROUTERS:
+        app.include_router(router)
     return app
 
 

@@ -21,24 +21,8 @@ from gossamer_platform.serving.hosting import platform_app
 from gossamer_platform.state import tokens
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.tokens import TokenScope
-from gossamer_platform.v1 import (
-    events,
-    groups,
-    job_files,
-    jobs,
-    node_calls,
-    nodes,
-    policies,
-    projects,
-    schedules,
-    uploads,
-    variables,
-    webhooks,
-)
-from gossamer_platform.v1.app import routes
+from gossamer_platform.v1.app import ROUTERS, routes
 
-_MODULES = (jobs, job_files, events, groups, schedules, projects, policies, variables, webhooks, nodes, uploads,
-            node_calls)  # fmt: skip
 _SCOPES = ("read", "run", "deploy", "admin")
 _RUN = ("POST /v1/jobs", "POST /v1/jobs/{job_id}/cancel", "POST /v1/inputs", "POST /v1/groups",
         "POST /v1/groups/{group_id}/cancel", "POST /v1/schedules", "PATCH /v1/schedules/{schedule_id}",
@@ -67,8 +51,8 @@ _VALUES = {"job_id": "1", "group_id": "1", "schedule_id": "1", "webhook_id": "1"
 
 def endpoints() -> Iterator[tuple[str, str]]:
     """Yield every endpoint, as its method and path, with the scope that it needs."""
-    for module in _MODULES:
-        for route in module.router.routes:
+    for router in ROUTERS:
+        for route in router.routes:
             for method in sorted(route.methods):  # type: ignore[attr-defined]
                 name = f"{method} {route.path}"  # type: ignore[attr-defined]
                 if route.path.startswith("/nodes/v1/"):  # type: ignore[attr-defined]
