@@ -173,6 +173,41 @@ def test_changes_come_in_pieces_and_old_cursors_are_refused(index: PageIndex, mo
     assert len(index.changes(20)) == 10
 
 
+def test_a_page_that_stays_gone_is_forgotten_and_a_later_one_is_new(index: PageIndex) -> None:
+    index.settle([fetch("a.test/x", 1, body=1)])
+    at, visit = NOW, 1
+    while (page := index.page("https://a.test/x")) is not None:
+        at, visit = max(page.due, at + 1), visit + 1
+        assert visit < 100
+        index.settle([fetch("a.test/x", visit, Found.MISSING, at=at)])
+    assert at > NOW + 100 * DAY_SECONDS
+    index.settle([fetch("a.test/x", visit + 1, body=1, at=at + 1)])
+    assert [kind for _, kind in kinds(index)] == ["new", "gone", "new"]
+
+
+def test_pages_fetched_by_a_clock_that_was_wrong_are_due_in_their_interval(index: PageIndex) -> None:
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1, at=NOW + 900 * DAY_SECONDS) for number in range(5)])
+    index.clock = lambda: NOW
+    index.plan(None)
+    due = index.next_due()
+    assert due is not None
+    assert NOW < due < NOW + 2 * DAY_SECONDS
+
+
+def test_rounds_that_count_for_no_budget_are_deleted_and_those_that_do_are_merged(
+    index: PageIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gossamer.fresh.index._KEPT_ROUNDS", 5)
+    monkeypatch.setattr("gossamer.fresh.index._ROUNDS_A_BUDGET", 10)
+    index.settle([fetch("a.test/x", 1, body=1)])
+    for at in range(int(NOW), int(NOW) + 300, 5):
+        index.end_round(index.begin_round(at, only_due=False, most=1), at + 1, window=100.0)
+    [(rows,)] = index._database.rows("SELECT count(*) FROM rounds")
+    assert rows <= 10 + 5 + 1
+    assert index.round_count() == 60
+    assert 20 <= index.visited_since(NOW + 200) <= 22
+
+
 def test_the_index_of_another_crawl_is_refused(index: PageIndex, address: str) -> None:
     with pytest.raises(BadInput, match="is the page index of another crawl, cli/one"):
         PageIndex.open(address, "0123456789abcdef", crawl_id="cli/other")

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import gossamer
+from gossamer.crawling.recrawl import Pace
 from gossamer.errors import BadInput
 from gossamer.model.record import PageRecord
 from tests.servers.crawling import command, records_of
@@ -404,6 +405,16 @@ def test_commands_tell_how_fresh_pages_are_and_when_they_are_visited(tmp_path: P
     name = json.loads(output_of("crawls", "list", "--json"))["crawls"][0]["crawl_id"]
     output_of("crawls", "delete", name, "--yes")
     assert not list((tmp_path / ".gossamer" / "fresh").iterdir())
+
+
+def test_pages_that_are_overdue_are_not_visited_all_at_once() -> None:
+    now = [0.0]
+    pace = Pace(lambda: now[0])
+    assert pace.allowed(0.5) == Pace.MOST_VISITS
+    now[0] = 20.0
+    assert pace.allowed(0.5) == Pace.FEW_VISITS + 20
+    now[0] = 1e9
+    assert pace.allowed(0.5) == Pace.MOST_VISITS
 
 
 @pytest.mark.parametrize("option", ["--budget", "--index"])

@@ -433,8 +433,8 @@ class _Crawling(msgspec.Struct):
         for path, records in missing.items():
             self.observer.say(missing_sentence(path, records))
         if not settings.frontier:
-            # The workers of an earlier command ended with its embedded server. New workers trust silence only after a
-            # heartbeat; a resumed crawl need not wait for that.
+            # The workers of an earlier command ended with its embedded server: none of them calls again.
+            await self.frontier.reclaim_all()
             await self.frontier.maintain()
         started = time.monotonic()
         worked = await work(

@@ -12,7 +12,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -107,14 +107,36 @@ class Visits:
 _ALL = 1 << 62
 _BUDGET = re.compile(r"(\d{1,12})/(\d{0,6})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_MOST_VISITS = 20_000
-"""Visits of a round of a crawl without an end. Fewer let rounds end sooner, so that what becomes due waits less."""
 _PAUSE_SECONDS = 1.0
 """Shortest time between two rounds."""
 _PLAN_SECONDS = 60.0
 """Time between two decisions about all pages, each of which reads the whole index."""
 _POLL_SECONDS = 0.2
 """Interval at which a crawl that waits looks whether it is interrupted."""
+
+
+class Pace:
+    """Limits the visits of a crawl without an end to twice the planned rate, beside a few. So pages that are overdue,
+    because nothing ran for long or a clock has jumped, are not visited all at once."""
+
+    MOST_VISITS = 20_000
+    """Visits of a round. Fewer let rounds end sooner, so that what becomes due waits less."""
+    FEW_VISITS = 10
+    """Visits that a round may always have."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: returns seconds on a clock that is never set."""
+        self._clock = clock
+        self._last: float | None = None
+
+    def allowed(self, planned_rate: float) -> int:
+        """Return the most visits of the round that begins now. `planned_rate`: visits per second; 0: it is not
+        known."""
+        now, last = self._clock(), self._last
+        self._last = now
+        if last is None or not planned_rate:
+            return self.MOST_VISITS
+        return min(self.MOST_VISITS, self.FEW_VISITS + math.ceil(2 * planned_rate * (now - last)))
 
 
 class RoundResult(msgspec.Struct):
@@ -150,6 +172,7 @@ class Recrawl:
         self._budget = parse_budget(settings.crawl.budget) if settings.crawl.budget else None
         self._is_endless = settings.crawl.recrawl
         self._has_begun = False
+        self._pace = Pace()
         self._next_plan = 0.0
         self._read = 0
         """Cursor of the last change that `new_changes` has yielded."""
@@ -198,7 +221,7 @@ class Recrawl:
         current = opened if opened is not None else await self._begin(index)
         result = await self._visit(Visits(index, current, self._plan))
         if result.already_finished:  # the run was over, or nothing is due
-            await asyncio.to_thread(index.end_round, current, time.time())
+            await self._end(index, current)
             if opened is None:
                 return result
             current = await self._begin(index)
@@ -210,8 +233,12 @@ class Recrawl:
                 confirmed = await self._visit(confirming)
                 is_over = confirmed.finished and not confirmed.interrupted
         if is_over:
-            await asyncio.to_thread(index.end_round, current, time.time())
+            await self._end(index, current)
         return result
+
+    async def _end(self, index: PageIndex, current: Round) -> None:
+        window = self._budget.seconds if self._budget is not None else 0.0
+        await asyncio.to_thread(index.end_round, current, time.time(), window=window)
 
     async def _visit(self, visits: Visits) -> CrawlResult:
         return await engine.run_crawl(
@@ -227,7 +254,7 @@ class Recrawl:
     async def _begin(self, index: PageIndex) -> Round:
         """Begin a round with the pages that the budget allows."""
         now = time.time()
-        most = _MOST_VISITS if self._is_endless else _ALL
+        most = self._pace.allowed(index.planned_rate) if self._is_endless else _ALL
         if self._budget is not None:
             visited = await asyncio.to_thread(index.visited_since, now - self._budget.seconds)
             most = min(most, max(self._budget.fetches - visited, 0))

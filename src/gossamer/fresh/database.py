@@ -1,6 +1,7 @@
 """The database of a page index: a SQLite file, or a schema of its own in a PostgreSQL database.
 
-Both understand the statements of `index.py`; what differs is here. Blocking; a connection belongs to one thread.
+Both understand the statements of `index.py`; what differs is here. Blocking; a connection belongs to one thread. Not
+`storage/sql`: that needs SQLAlchemy, which is an extra, and a command line tool keeps a site up to date without extras.
 """
 
 import json
@@ -18,6 +19,10 @@ from gossamer.storage.files import make_folder
 
 _LOCK_SECONDS: Final = 60.0
 """Time to wait for another process that writes the index, before that is an error."""
+_CACHE_KIB: Final = 32 * 1024
+"""Cache of a connection to a SQLite file, in KiB."""
+_LOG_PAGES: Final = 8000
+"""Pages of 4 KiB after which SQLite writes its log back to the file."""
 _ADDRESSES: Final = "Write the path of a SQLite file, or postgresql://USER@HOST/DATABASE."
 Rows = list[tuple[Any, ...]]
 
@@ -64,6 +69,10 @@ class SqliteIndex:
             # Readers do not wait for the writer, and a commit is one flush.
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
+            # Pages that are due together lie anywhere in a large file. A cache, and a log that is written back seldom,
+            # let one write of a part of the file stand for many.
+            self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
 
     def prepare(self, tables: Sequence[str]) -> None:
         with self.transaction():

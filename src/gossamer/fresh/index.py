@@ -23,10 +23,11 @@ from gossamer.fresh.page import (
     IndexedPage,
     PageState,
     VisitSchedule,
+    is_forgotten,
     settle,
 )
 from gossamer.net.credentials import hide_secrets
-from gossamer.policy.revisits import DAY_SECONDS, BudgetTooSmall, classes_of, outlook, price_for
+from gossamer.policy.revisits import DAY_SECONDS, BudgetTooSmall, classes_of, outlook, price_for, spent
 from gossamer.policy.urls import fingerprint, host, registered_domain
 
 _TABLES: Final = (
@@ -37,6 +38,9 @@ _TABLES: Final = (
     "state SMALLINT NOT NULL, fetched BIGINT NOT NULL, due BIGINT NOT NULL, depth INTEGER NOT NULL, "
     "round INTEGER NOT NULL, facts {blob} NOT NULL)",
     "CREATE INDEX IF NOT EXISTS pages_due ON pages (due)",
+    # Partial: a page that is not in a round, or not missing, costs them nothing.
+    "CREATE INDEX IF NOT EXISTS pages_round ON pages (round, key) WHERE round <> 0",
+    f"CREATE INDEX IF NOT EXISTS pages_missing ON pages (key) WHERE state = {PageState.MISSING:d}",
     "CREATE TABLE IF NOT EXISTS changes (number {serial}, id TEXT UNIQUE NOT NULL, at DOUBLE PRECISION NOT NULL, "
     "change {blob} NOT NULL)",
     "CREATE TABLE IF NOT EXISTS rounds (number {serial}, begun DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, "
@@ -54,6 +58,12 @@ _HIGHEST_PRICE: Final = 1e30
 """Price at which each page is fetched at the longest age."""
 _SCHEDULES_SECONDS: Final = 30.0
 """Time for which a worker keeps the prices of domains, which a planner changes."""
+_CLOCK_SECONDS: Final = 3600.0
+"""Time by which the clocks of workers may differ."""
+_KEPT_ROUNDS: Final = 100
+"""Last rounds that are kept, beside those by which the budget is counted."""
+_ROUNDS_A_BUDGET: Final = 1000
+"""Parts of the time of a budget, of each of which one round is kept."""
 MOST_CHANGES: Final = 1_000_000
 """Changes that are kept for readers. Older ones are deleted, and a cursor among them is refused."""
 
@@ -120,6 +130,8 @@ class PageIndex:
         self._schedules_read = -_SCHEDULES_SECONDS
         self.schedule = VisitSchedule()
         """Limits of all domains."""
+        self.planned_rate = 0.0
+        """Fetches per second of all domains, as `plan` has decided. 0: it has not been called."""
         self.clock: Callable[[], float] = time.time
 
     @classmethod
@@ -196,7 +208,11 @@ class PageIndex:
                 if change is not None and (tell_unchanged or change.change is not ChangeKind.UNCHANGED):
                     changes.append(change)
             rows = []
+            forgotten = []
             for page in pages.values():
+                if is_forgotten(page):
+                    forgotten.append(page.key)
+                    continue
                 facts = _packed(page.facts)
                 state, fetched, due = int(page.state), page.fetched, page.due
                 row = (page.key, page.url, page.domain, state, fetched, due, page.depth, facts)
@@ -206,6 +222,9 @@ class PageIndex:
                 "SET state = ?, fetched = ?, due = ?, facts = ?, round = 0",
                 rows,
             )
+            if forgotten:
+                condition, value = database.chosen("key", forgotten)
+                database.run(f"DELETE FROM pages WHERE {condition}", [value])
             database.run_many(
                 "INSERT INTO changes (id, at, change) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
                 [(change.id, change.at, _packed(change)) for change in changes],
@@ -219,11 +238,11 @@ class PageIndex:
 
     def visits(self, current: Round, *, after: int, limit: int) -> list[IndexedPage]:
         """Return the pages of a round that it has not visited yet, with a key above `after`, in the order of keys."""
-        return self._pages("round = ?", [current.number], after, limit)
+        return self._pages("round = ? AND round <> 0", [current.number], after, limit)
 
     def unconfirmed(self, *, after: int, limit: int) -> list[IndexedPage]:
         """Return the pages that were missing once, with a key above `after`, in the order of keys."""
-        return self._pages("state = ?", [int(PageState.MISSING)], after, limit)
+        return self._pages(f"state = {PageState.MISSING:d}", [], after, limit)
 
     def _pages(self, condition: str, values: Sequence[object], after: int, limit: int) -> list[IndexedPage]:
         rows = self._database.rows(
@@ -266,17 +285,23 @@ class PageIndex:
             }
         return self._schedules.get(domain, self.schedule)
 
+    def _rates(self) -> dict[int, list[tuple[float, float]]]:
+        """Return by domain the change rates and weights of its pages, without those that are gone."""
+        pages: dict[int, list[tuple[float, float]]] = {}
+        for found in self._batches("state <> ?", [int(PageState.GONE)]):
+            for page in found:
+                pages.setdefault(page.domain, []).append((page.rate, page.weight))
+        return pages
+
     def outlooks(self) -> dict[str, DomainOutlooks]:
         """Return by name what is to be expected of the domains that have a price."""
         limits = self.schedule.limits
         found: dict[str, DomainOutlooks] = {}
+        pages = self._rates()
         for number, name, price, rate in self._database.rows("SELECT number, name, price, rate FROM domains"):
             if price is None:
                 continue
-            pages: list[tuple[float, float]] = []
-            for some in self._batches("domain = ? AND state <> ?", [number, int(PageState.GONE)]):
-                pages += ((page.rate or rate, page.weight) for page in some)
-            classes = classes_of(pages)
+            classes = classes_of((own or rate, weight) for own, weight in pages.get(number, ()))
             now = outlook(classes, price, limits)
             doubled = price_for(classes, 2 * now.fetches, limits)
             more = outlook(classes, doubled if isinstance(doubled, float) else price, limits)
@@ -353,12 +378,8 @@ class PageIndex:
         """Set the price of each domain anew, from the estimates of its pages. Returns the domains whose share of the
         budget cannot reach the longest age. `budget`: fetches per second of all domains, which share it by their pages;
         None: one a day for each page."""
-        pages: dict[int, list[tuple[float, float]]] = {}
-        limits = self.schedule.limits
-        for found in self._batches("state <> ?", [int(PageState.GONE)]):
-            for page in found:
-                pages.setdefault(page.domain, []).append((page.rate, page.weight))
-        total = sum(map(len, pages.values()))
+        pages, limits = self._rates(), self.schedule.limits
+        total, planned = sum(map(len, pages.values())), 0.0
         shortfalls: list[BudgetShortfall] = []
         names: dict[int, str] = dict(self._database.rows("SELECT number, name FROM domains"))
         for domain, some in pages.items():
@@ -372,10 +393,22 @@ class PageIndex:
             if isinstance(found_price, BudgetTooSmall):
                 shortfalls.append(BudgetShortfall(names[domain], len(some), found_price.needed))
                 found_price = _HIGHEST_PRICE
+            planned += spent(classes, found_price, limits)
             self._database.run("UPDATE domains SET price = ?, rate = ? WHERE number = ?", [found_price, mean, domain])
         self._schedules_read = -_SCHEDULES_SECONDS
+        self.planned_rate = planned
+        self._forget_future()
         self._reschedule()
         return shortfalls
+
+    def _forget_future(self) -> None:
+        """Let pages that were fetched in the future count as fetched now, because a clock was wrong. Otherwise none of
+        them would be visited until then."""
+        now = self.clock()
+        self._database.run(
+            "UPDATE pages SET fetched = ?, due = due - fetched + ? WHERE fetched > ?",
+            [int(now), int(now), int(now + _CLOCK_SECONDS)],
+        )
 
     def _reschedule(self) -> None:
         """Let pages be due as their domains' prices and the limits say now, where that differs much from before."""
@@ -389,18 +422,33 @@ class PageIndex:
                 with self._database.transaction():  # a page that was fetched meanwhile has a new time
                     self._database.run_many("UPDATE pages SET due = ? WHERE key = ? AND fetched = ?", rows)
 
-    def end_round(self, current: Round, now: float) -> None:
-        """End a round, all of whose visits are settled. Deletes changes that no reader may ask for any more."""
+    def end_round(self, current: Round, now: float, *, window: float = 0.0) -> None:
+        """End a round, all of whose visits are settled. Deletes changes that no reader may ask for any more, and rounds
+        of which nothing is asked. `window`: seconds for which `visited_since` must be known."""
         with self._database.transaction():
             self._database.run("UPDATE rounds SET ended = ? WHERE number = ?", [now, current.number])
+            self._database.run(
+                "DELETE FROM rounds WHERE ended < ? AND number < ?", [now - window, current.number - _KEPT_ROUNDS]
+            )
+            self._merge_round(current.number, now, window / _ROUNDS_A_BUDGET)
             self._database.run(
                 "DELETE FROM changes WHERE number <= (SELECT coalesce(max(number), 0) FROM changes) - ?", [MOST_CHANGES]
             )
 
+    def _merge_round(self, number: int, now: float, seconds: float) -> None:
+        """Count the visits of the round before this one, which ended now, as this one's if both ended in the same part
+        of the budget's time. Otherwise a crawl without an end would have a row for each second."""
+        rows = self._database.rows(
+            "SELECT number, ended, entered FROM rounds WHERE number < ? ORDER BY number DESC LIMIT 1", [number]
+        )
+        if rows and seconds and rows[0][1] is not None and rows[0][1] // seconds == now // seconds:
+            self._database.run("UPDATE rounds SET entered = entered + ? WHERE number = ?", [rows[0][2], number])
+            self._database.run("DELETE FROM rounds WHERE number = ?", [rows[0][0]])
+
     def round_count(self) -> int:
         """Return the number of rounds that were ended."""
-        [(count,)] = self._database.rows("SELECT count(*) FROM rounds WHERE ended IS NOT NULL")
-        return int(count)
+        [(last,)] = self._database.rows("SELECT max(number) FROM rounds WHERE ended IS NOT NULL")
+        return int(last or 0)
 
     # --- changes ------------------------------------------------------------------------------------------------------
 

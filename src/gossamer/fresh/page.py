@@ -28,6 +28,10 @@ _EARLY_TRIES: Final = 3
 _MOST_DOUBLINGS: Final = 10
 """Doublings of the time after which a page that is gone is tried again."""
 
+_FORGOTTEN_AFTER: Final = GONE_AFTER + _EARLY_TRIES + _MOST_DOUBLINGS
+"""Number of fetches in a row that found a page missing after which it is forgotten: about half a year with the usual
+limits. A link to it makes it a new page."""
+
 
 class PageState(IntEnum):
     """State of a page. The values are stored."""
@@ -208,6 +212,11 @@ def settle(page: IndexedPage, fetch: Fetch, schedule: VisitSchedule, chance: flo
         target=fetch.target,
         id=_change_id(fetch, kind),
     )
+
+
+def is_forgotten(page: IndexedPage) -> bool:
+    """Return whether a page has been gone for so long that the index need not know it any more."""
+    return page.state is PageState.GONE and page.facts.misses >= _FORGOTTEN_AFTER
 
 
 def _enter(page: IndexedPage, fetch: Fetch, seconds: float) -> tuple[ChangeKind, tuple[str, ...]]:

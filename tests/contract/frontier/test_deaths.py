@@ -8,7 +8,7 @@ from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
 
 from .asking import a_batch, a_crawl, fingerprint
 from .model import DOUBT_HEARTBEATS, MOST_SILENT, ModelWorker
-from .pair import Pair
+from .pair import Clock, Pair
 from .stage import Stage
 
 PLAIN = Terms()
@@ -162,3 +162,25 @@ async def test_what_is_known_of_deaths_has_an_end(pair: Pair, stage: Stage) -> N
     lives = [ttl for key, ttl in (await stage.keys()).items() if key.endswith(":deaths")]
     assert lives
     assert all(0 < life <= 7 * 86_400_000 for life in lives)
+
+
+async def test_a_command_that_has_the_server_for_itself_waits_for_no_sign_of_life(stage: Stage) -> None:
+    """Four kills of the whole command within one heartbeat: its next start has all requests back at once, and gives up
+    the one with which each of its workers died."""
+    clock = Clock()
+    frontier = await stage.frontier(dead_after_seconds=3600.0, clock=clock)
+    run = await frontier.open_crawl(a_crawl("one"))
+    await frontier.add(run, PLAIN, [a_batch("a.test", ["page"])], seeds=True)
+    workers = []
+    for death in range(MAX_DEATHS):
+        workers.append(await frontier.open_leaseholder(pool="shared", spiders=["link"]))
+        (lease,) = await workers[-1].lease(limit=10)
+        assert lease.deaths == death
+        assert await frontier.reclaim_all() == 1
+        clock.now += 10  # the site's rate
+    workers.append(await frontier.open_leaseholder(pool="shared", spiders=["link"]))
+    (lease,) = await workers[-1].lease(limit=10)
+    assert lease.deaths == MAX_DEATHS
+    for worker in workers:
+        await worker.close()
+    await stage.leave()

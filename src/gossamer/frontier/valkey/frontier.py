@@ -289,6 +289,12 @@ class ValkeyFrontier:
     async def maintain(self, *, may_declare_dead: Callable[[], bool] | None = None, shard: int | None = None) -> int:
         return await self._maintenance.maintain(may_declare_dead=may_declare_dead, shard=shard)
 
+    async def reclaim_all(self) -> int:
+        """Reclaim the leases of all workers, where the caller knows that none of them lives any more: the server was
+        started for it alone. Requests that several of them have held are given up without the usual wait for a sign of
+        life. Returns the number of requests."""
+        return await self._maintenance.reclaim_all()
+
     def on_repair(self, report: Callable[[str], None]) -> None:
         """Have `report` called with a sentence about each repair by this process. By default it is logged."""
         self._maintenance.on_repair = report

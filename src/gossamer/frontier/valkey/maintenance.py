@@ -145,15 +145,24 @@ class ShardMaintenance:
         else:
             log.warning("%s %s", names.FRONTIER_REPAIRED, sentence)
 
-    async def _reclaim(self, shard: int, *, may_declare_dead: Callable[[], bool] | None) -> int:
-        """Reclaim the leases of dead workers, and return their number."""
+    async def reclaim_all(self) -> int:
+        """Implements `ValkeyFrontier.reclaim_all`."""
+        shards = range(self._commands.count)
+        return sum([await self._reclaim(shard, may_declare_dead=None, dead_after_ms=0) for shard in shards])
+
+    async def _reclaim(
+        self, shard: int, *, may_declare_dead: Callable[[], bool] | None, dead_after_ms: int | None = None
+    ) -> int:
+        """Reclaim the leases of dead workers, and return their number. `dead_after_ms`: time of silence after which a
+        worker is dead; None: that of the cluster."""
         total, more = 0, True
         allowed = may_declare_dead is None or may_declare_dead()
         latest = self._latest_arrival(shard) if allowed else _NO_DEATHS
+        dead_after_ms = self._dead_after_ms if dead_after_ms is None else dead_after_ms
         while more:
             count, more, shard_time, *idle = await self._commands.call(
                 shard, "reclaim",
-                self._dead_after_ms, self._retention_ms, _LEASES_A_STEP, _NO_LEAVER, latest, MAX_DEATHS,
+                dead_after_ms, self._retention_ms, _LEASES_A_STEP, _NO_LEAVER, latest, MAX_DEATHS,
             )  # fmt: skip
             now = float(shard_time)
             self._shard_times[shard] = (now, time.monotonic())
