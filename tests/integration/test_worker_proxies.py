@@ -10,6 +10,7 @@ import pytest
 
 from gossamer.fakeweb import WebSpec, serve
 from gossamer.model.crawl import BudgetScope, DomainPolicy, Terms
+from gossamer.policy.proxies import ProxyPool, ProxyRests
 from gossamer.wiring.worker import open_worker
 from tests.integration.test_worker_service import Request, Service, _until, open_service
 from tests.servers.certificates import Authority
@@ -104,8 +105,28 @@ async def test_a_robots_txt_that_one_proxy_does_not_get_is_fetched_through_anoth
     assert good.pages("site0.test") == 12  # the refused one rests
 
 
+@pytest.mark.parametrize(("status", "sticky"), [(502, False), (503, True), (504, False)])
+async def test_a_proxy_that_answers_robots_txt_with_a_failure_makes_no_page_wait(
+    service: Service, status: int, sticky: bool
+) -> None:
+    """Proxies answer so themselves when they cannot connect. It may be the site, too, so the proxy does not rest."""
+    failing, good = ForwardingProxy(), ForwardingProxy()
+    async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(failing, good):
+        pool = ProxyPool([failing.url, good.url], sticky=sticky, rests=ProxyRests())
+        if pool.choose("site0.test", now=0) == good.url:  # the one that a domain keeps
+            failing, good = good, failing
+        failing.robots = status
+        pages = await service.pages(
+            *requests_for(web.port, "site0.test"), fetch__proxy=listed(failing, good), fetch__proxy_sticky=sticky
+        )
+    assert {(page.status_code, page.attempt) for page in pages} == {(200, 0)}
+    assert (failing.robots_asked(), good.robots_asked()) == (1, 1)
+    assert service.tally.proxies == {}
+    assert failing.pages("site0.test") + good.pages("site0.test") == 12
+
+
 async def test_a_robots_txt_that_no_proxy_gets_is_asked_for_a_few_times(service: Service) -> None:
-    proxies = [ForwardingProxy(robots=429) for _ in range(5)]
+    proxies = [ForwardingProxy(robots=status) for status in (429, 503, 429, 503, 429)]
     async with serve(WebSpec(hosts=1, pages=20)) as web, run_forwarding(*proxies):
         run = await service.submit(*requests_for(web.port, "site0.test"))
         settings = service.settings(fetch__proxy=listed(*proxies))

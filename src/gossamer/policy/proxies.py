@@ -7,7 +7,7 @@ without its proxy.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
@@ -95,15 +95,17 @@ class ProxyPool:
         self._troubled: dict[str, set[str]] = {}
         """By proxy: domains that got no response through it since the last response."""
 
-    def choose(self, domain: str, *, now: float) -> str | None:
-        """Return the proxy for a request to this domain. None: all proxies rest, so nothing may be sent."""
+    def choose(self, domain: str, *, now: float, excluded: Container[str] = ()) -> str | None:
+        """Return the proxy for a request to this domain. None: all proxies rest, so nothing may be sent.
+
+        `excluded`: proxies that must not be chosen."""
         if self._sticky:
-            usable = [proxy for proxy in self.proxies if self.is_usable(proxy, domain, now=now)]
+            usable = [one for one in self.proxies if one not in excluded and self.is_usable(one, domain, now=now)]
             return max(usable, key=self._rank(domain), default=None)
         count = len(self.proxies)
         for step in range(count):
             proxy = self.proxies[(self._next + step) % count]
-            if self.is_usable(proxy, domain, now=now):
+            if proxy not in excluded and self.is_usable(proxy, domain, now=now):
                 self._next = (self._next + step + 1) % count
                 return proxy
         return None

@@ -134,8 +134,9 @@ class _Outages:
 
 
 class _ReroutedFetch:
-    """Fetches a robots.txt, and the redirects from it, through another proxy of a pool where one is refused or gets no
-    response. Without that, one refused proxy would make all requests to the site wait.
+    """Fetches a robots.txt, and the redirects from it, through another proxy of a pool where one is refused, gets no
+    response or the status of a server that fails, which may be the proxy's own. Without that, one such proxy would make
+    all requests to the site wait.
 
     The robots.txt is not charged to the site's rate limit, so few proxies are tried. Failures of the first one that say
     that it does not work are raised: the request for the page meets them, too, and is sent through another.
@@ -151,6 +152,8 @@ class _ReroutedFetch:
         self._count = count
         self._proxy: str | None = None
         """Proxy of the next request, after another was refused. None: the request's own."""
+        self._tried: set[str] = set()
+        """Proxies through which the file is not asked for again."""
         self._tries_left = _ROBOTS_TRIES
 
     async def __call__(self, request: FetchRequest) -> FetchResponse:
@@ -163,15 +166,15 @@ class _ReroutedFetch:
                 fetched = await self._try(request)
             except FetchError as error:
                 is_first_unusable = isinstance(error, ProxyFailed) and self._proxy is None
-                if is_first_unusable or not self._on_failure(request, error) or not self._has_another():
+                if is_first_unusable or not self._on_failure(request, error) or not self._has_another(request):
                     raise
             else:
                 # A refusal that allows everything, as 403, is no reason to ask again.
-                is_useful = classify_status(fetched.status) is not RobotsOutcome.UNREACHABLE
-                if is_useful or fetched.status not in self._ban_statuses:
+                if classify_status(fetched.status) is not RobotsOutcome.UNREACHABLE:
                     return fetched
-                self._rest(request, refused=True)
-                if not self._has_another():
+                if fetched.status in self._ban_statuses:
+                    self._rest(request, refused=True)
+                if not self._has_another(request):
                     return fetched
 
     async def _try(self, request: FetchRequest) -> FetchResponse:
@@ -203,9 +206,13 @@ class _ReroutedFetch:
         record(request.proxy, self._domain, now=time.monotonic(), random=random.random())
         self._count("refused" if refused else "no_response")
 
-    def _has_another(self) -> bool:
-        """Choose another proxy. Returns whether there is one, and it may be tried."""
-        another = self._pool.choose(self._domain, now=time.monotonic()) if self._tries_left else None
+    def _has_another(self, request: FetchRequest) -> bool:
+        """Choose another proxy than the request's. Returns whether there is one, and it may be tried."""
+        if not self._tries_left:
+            return False
+        assert request.proxy is not None
+        self._tried.add(request.proxy)
+        another = self._pool.choose(self._domain, now=time.monotonic(), excluded=self._tried)
         if another is not None:
             self._proxy = another
         return another is not None
