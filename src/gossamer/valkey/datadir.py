@@ -24,7 +24,7 @@ _SERVER = "valkey"
 """Folder in which the server keeps its data, log and process id."""
 _SOCKET = "s.sock"
 _ROOM = "room"
-"""File that `has_room` writes, in the server's folder."""
+"""File that `write_error` writes, in the server's folder."""
 _LONGEST_SOCKET_PATH = 100
 """Bytes. Linux allows 107 (unix(7), `sun_path`), macOS 103, so it must stay below that."""
 _SHORT_PARENT = Path("/tmp")  # noqa: S108 (the socket gets a private directory in it)
@@ -58,8 +58,8 @@ class DataDir:
         except OSError as exc:
             raise unusable(self.path, exc) from None
 
-    def has_room(self) -> bool:
-        """Return whether files can still grow here: some bytes are written, and deleted again."""
+    def write_error(self) -> OSError | None:
+        """Return why files cannot grow here: some bytes are written, and deleted again. None: they can."""
         path = self.server / _ROOM
         try:
             with path.open("wb", buffering=0) as file:
@@ -67,11 +67,11 @@ class DataDir:
                 while left > 0:
                     left -= file.write(bytes(left))
         except OSError as exc:
-            return exc.errno not in _FULL
+            return exc
         finally:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
-        return True
+        return None
 
     def choose_socket(self) -> Path:
         """Return the path of the socket: in the data directory, or in a short private one if that path is too long."""
@@ -174,18 +174,18 @@ class HeldLock:
 
 def unusable(path: Path, error: OSError) -> BadInput:
     """Return the error for a data directory that cannot be used."""
-    if error.errno in _FULL:
-        return full_disk(path)
+    if is_full(error):
+        return BadInput(
+            f"the disk of the data directory {path} is full. Make room there, or name another.", option="data_dir"
+        )
     is_file = isinstance(error, FileExistsError | NotADirectoryError)
     reason = "there is a file of this name" if is_file else error.strerror
     return BadInput(f"the data directory {path} cannot be used ({reason}). Name another.", option="data_dir")
 
 
-def full_disk(path: Path) -> BadInput:
-    """Return the error for a data directory on a disk, or in a quota, without room."""
-    return BadInput(
-        f"the disk of the data directory {path} is full. Make room there, or name another.", option="data_dir"
-    )
+def is_full(error: OSError) -> bool:
+    """Return whether an error says that a disk, or a quota, is used up."""
+    return error.errno in _FULL
 
 
 def lock_data_dir(data_dir: DataDir, *, name: str) -> HeldLock:

@@ -26,7 +26,7 @@ from gossamer.option_names import named
 from gossamer.policy.retry import outage_pause
 from gossamer.valkey.address import Endpoint
 from gossamer.valkey.client import OLDEST_VERSION, ClientOptions, ValkeyClient
-from gossamer.valkey.datadir import DataDir, HeldLock, full_disk, lock_data_dir, socket_address, unusable
+from gossamer.valkey.datadir import DataDir, HeldLock, is_full, lock_data_dir, socket_address, unusable
 
 _NAMES = ("valkey-server", "redis-server")
 """Server programs that are looked for on the PATH, the preferred one first."""
@@ -158,9 +158,9 @@ write."""
 _STEADY_SECONDS = 10.0
 """A restarted server that lives for this time is restarted without a pause when it dies again."""
 _REPORT_AGAIN_SECONDS = 60.0
-"""Shortest time between two equal reports while the disk is full."""
+"""Shortest time between the reports of a server that dies again and again."""
 _LOW_DISK_BYTES = 16 * 1024 * 1024
-"""With less free disk space, messages say so, and repeated ones come once in _REPORT_AGAIN_SECONDS."""
+"""With less free disk space, messages say so."""
 
 # Options of the server. Fixed: "noeviction" and "appendonly", or URLs would be lost; "port" and "unixsocketperm", or
 # other users could reach a server that has no password; "daemonize", or its process would not be our child.
@@ -283,8 +283,8 @@ class EmbeddedValkey:
             await self._launch()
         except BaseException as error:
             await self.stop()
-            if isinstance(error, ServerFailed) and not self._dir.has_room():
-                raise full_disk(self._dir.path) from None
+            if isinstance(error, ServerFailed) and (reason := self._dir.write_error()) is not None:
+                raise unusable(self._dir.path, reason) from None
             raise
         return self.address
 
@@ -304,15 +304,16 @@ class EmbeddedValkey:
         """Restart the server whenever it dies, until `stop`. Run this as a background task.
 
         Pauses between attempts grow up to _RESTART_SECONDS; the first one comes without a pause, unless the server has
-        just been restarted. While the disk is full it is not started: it would die at its first write. Each failure is
-        reported to `on_trouble` and the log, that of a full disk once a minute; none is raised.
+        just been restarted. While the directory cannot be written, as on a full disk, it is not started: it would die
+        at its first write. Failures are reported to `on_trouble` and the log, repeated ones once a minute; none is
+        raised.
         """
         loop = asyncio.get_running_loop()
         attempt = 0
         """Restarts since the server last ran for _STEADY_SECONDS."""
         reported_at = 0.0
-        was_full = False
-        """True: the disk was full, and the server has not run for _STEADY_SECONDS since."""
+        was_unwritable = False
+        """True: the directory could not be written, and the server has not run for _STEADY_SECONDS since."""
         unresolved = False
         """True: a failure was reported, and that the server is back was not."""
         while True:
@@ -321,16 +322,16 @@ class EmbeddedValkey:
                 return
             trouble = f"the frontier's server died ({self._exit_description()}); starting it again"
             while not self._stopping:
-                is_full = not await asyncio.to_thread(self._dir.has_room)
-                is_news = not was_full and (is_full or attempt < 2 or not self._low_disk_hint())
+                unwritable = await asyncio.to_thread(self._dir.write_error)
+                is_news = not was_unwritable and (unwritable is not None or attempt < 2 or not unresolved)
                 if is_news or loop.time() - reported_at > _REPORT_AGAIN_SECONDS:
                     reported_at, unresolved = loop.time(), True
-                    self._report(self._full_disk() if is_full else trouble)
-                was_full = was_full or is_full
+                    self._report(self._unwritable(unwritable) if unwritable is not None else trouble)
+                was_unwritable = was_unwritable or unwritable is not None
                 if attempt:
                     await asyncio.sleep(min(_RESTART_SECONDS, outage_pause(attempt, random=random.random())))
                 attempt += 1
-                if is_full:
+                if unwritable is not None:
                     continue
                 try:
                     await self._launch()
@@ -342,7 +343,7 @@ class EmbeddedValkey:
                         unresolved = False
                         self._report("the frontier's server is back")
                     if await self._stays_up(_STEADY_SECONDS):
-                        attempt, was_full = 0, False
+                        attempt, was_unwritable = 0, False
                     break
 
     async def _stays_up(self, seconds: float) -> bool:
@@ -471,10 +472,15 @@ class EmbeddedValkey:
         ended = f"signal {-code}" if code is not None and code < 0 else f"exit {code}"
         return f"{ended}; its log, {self._dir.log}, ends: {self._dir.last_log_lines()}{self._low_disk_hint()}"
 
-    def _full_disk(self) -> str:
+    def _unwritable(self, error: OSError) -> str:
+        if is_full(error):
+            return (
+                f"the disk of the data directory {self._dir.path} is full, so the frontier's server died; make room "
+                "there: it starts again then, and nothing is lost"
+            )
         return (
-            f"the disk of the data directory {self._dir.path} is full, so the frontier's server died; make room there: "
-            "it starts again then, and nothing is lost"
+            f"the data directory {self._dir.path} cannot be written ({error.strerror}), so the frontier's server died; "
+            "it starts again when it can be, and nothing is lost"
         )
 
     def _low_disk_hint(self) -> str:

@@ -23,7 +23,7 @@ from gossamer.model.info import CrawlInfo
 from gossamer.option_names import named
 from gossamer.settings import Settings
 from gossamer.sinks.open import has_content, is_local, local_path
-from gossamer.valkey.datadir import DataDir, full_disk, unusable
+from gossamer.valkey.datadir import DataDir, unusable
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 
@@ -35,7 +35,7 @@ async def frontier_address(
     """Return the address of the frontier. Where the settings name none, run a Valkey server in the data directory.
 
     That server lives as long as the context, and is restarted if it dies; `on_trouble` gets sentences about that. Where
-    it cannot be reached because its disk is full, the error says so.
+    it cannot be reached because its directory cannot be written, the error says so.
     `name`: this command, which is shown to another command that wants the same data directory.
     """
     if settings.frontier:
@@ -47,8 +47,8 @@ async def frontier_address(
     try:
         yield server.address
     except FrontierUnavailable:
-        if not DataDir(settings.data_dir).has_room():
-            raise full_disk(settings.data_dir) from None
+        if (error := DataDir(settings.data_dir).write_error()) is not None:
+            raise unusable(settings.data_dir, error) from None
         raise
     finally:
         supervision.cancel()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -315,6 +316,40 @@ async def test_a_full_disk_stops_it_until_there_is_room(small_disk: Path) -> Non
         await back.wait()
         assert len(said) == 2
         assert (await got(server))[0] == b"a"
+        await shards.close()
+    await watch
+
+
+async def test_a_directory_that_cannot_be_written_is_named_once_and_waited_for(data_dir: Path) -> None:
+    """The size of files is limited. The server would die at each of its writes, and be reported each time."""
+    died, back = asyncio.Event(), asyncio.Event()
+    said: list[str] = []
+
+    def hear(sentence: str) -> None:
+        said.append(sentence)
+        (back if sentence.endswith("is back") else died).set()
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with EmbeddedValkey(data_dir, on_trouble=hear) as server:
+        watch = asyncio.create_task(server.supervise())
+        await put(server, "a")
+        shards = await Shards.connect(server.address)
+        small = (50_000, limits[1])
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, small)  # of the one that is started next
+            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, small)
+            (answer,) = await asyncio.gather(shards.command("l", "RPUSH", "l", "b" * 100_000), return_exceptions=True)
+            assert isinstance(answer, Exception)
+            await died.wait()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        await back.wait()
+        assert said == [
+            f"the data directory {data_dir} cannot be written (File too large), so the frontier's server died; it "
+            "starts again when it can be, and nothing is lost",
+            "the frontier's server is back",
+        ]
+        assert await got(server) == [b"a"]
         await shards.close()
     await watch
 
