@@ -407,6 +407,28 @@ def test_commands_tell_how_fresh_pages_are_and_when_they_are_visited(tmp_path: P
     assert not list((tmp_path / ".gossamer" / "fresh").iterdir())
 
 
+def test_another_depth_or_scope_adds_and_forgets_pages_and_tells_how_many(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html", links=("a.html", "x.html"))
+    write(site, "a.html", links=("b.html",))
+    write(site, "b.html")
+    write(site, "x.html")
+
+    def found(*options: str) -> tuple[list[str], str]:
+        before = changes(tmp_path, site) if (tmp_path / ".gossamer").exists() else []
+        done = subprocess.run(
+            command("crawl", f"{site.url}/", "--recrawl-once", "--crawl-id", "mine", "--ignore-robots", *FLAGS, *options),
+            cwd=tmp_path, capture_output=True, text=True, timeout=110,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return sorted(one["url"] for one in changes(tmp_path, site)[len(before) :]), done.stderr
+
+    assert found("--depth", "1")[0] == ["", "a.html", "x.html"]
+    new, said = found("--deny", "/x")
+    assert new == ["b.html"]
+    assert "1 page out of it is forgotten; 2 pages will be fetched without conditions" in said
+    assert found("--deny", "/x") == ([], "")
+
+
 def test_pages_that_are_overdue_are_not_visited_all_at_once() -> None:
     now = [0.0]
     pace = Pace(lambda: now[0])

@@ -28,6 +28,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import QueryOrder, Run
 from gossamer.model.request import Batch, Payload, pack
 from gossamer.policy.revisits import DAY_SECONDS
+from gossamer.policy.scope import scope_of
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
@@ -104,6 +105,17 @@ class Visits:
         return list(batches.values())
 
 
+_SCOPE_FIELDS = (
+    "maxdepth",
+    "allowed_domains",
+    "allowed_hosts",
+    "allowed_prefixes",
+    "allow_regex",
+    "deny_regex",
+    "deny_extensions",
+    "follow_nofollow",
+)
+"""Fields of terms that decide which links are followed."""
 _ALL = 1 << 62
 _BUDGET = re.compile(r"(\d{1,12})/(\d{0,6})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -186,6 +198,7 @@ class Recrawl:
         try:
             cursor = self._read = await asyncio.to_thread(index.last_change)
             self._has_begun = True
+            await self._adopt_scope(index)
             while True:
                 result = await self._run_round(index)
                 found = RoundResult(result, await asyncio.to_thread(index.count_changes, cursor))
@@ -201,6 +214,24 @@ class Recrawl:
                 self._control.set_working()
         finally:
             index.close()
+
+    async def _adopt_scope(self, index: PageIndex) -> None:
+        """Forget the pages that are out of scope now, and tell how many."""
+        terms, seeds = self._plan.terms, {index.key(url) for url in self._plan.seeds}
+        scope, deepest = scope_of(terms), terms.maxdepth
+
+        def keeps(page: IndexedPage) -> bool:
+            is_inside = scope.reason(page.url) is None and (deepest is None or page.depth <= deepest)
+            return is_inside or page.key in seeds
+
+        parts = [getattr(terms, name) for name in _SCOPE_FIELDS]
+        text = msgspec.json.encode(parts).decode()
+        if (changed := await asyncio.to_thread(index.adopt_scope, text, keeps)) is not None:
+            self._observer.say(
+                f"The crawl has another scope or depth than before. {counted(changed.forgotten, 'page')} out of it "
+                f"{'is' if changed.forgotten == 1 else 'are'} forgotten; {counted(changed.kept, 'page')} will be fetched "
+                "without conditions, for their links."
+            )
 
     def new_changes(self) -> Iterator[Change]:
         """Yield the changes that were noted since `run` began or this was called last. Any thread may call it."""

@@ -118,6 +118,15 @@ class DomainFigures(NamedTuple):
     """Mean time in seconds since the fetches of live pages."""
 
 
+class ScopeChange(NamedTuple):
+    """Result of another scope of a crawl."""
+
+    forgotten: int
+    """Pages out of the new scope, which the index has forgotten."""
+    kept: int
+    """Pages that are fetched as if for the first time, for their links."""
+
+
 class PageIndex:
     """An open page index."""
 
@@ -261,6 +270,31 @@ class PageIndex:
         """Return when the next page is due. None: there is no page."""
         [(due,)] = self._database.rows("SELECT min(due) FROM pages")
         return None if due is None else int(due)
+
+    def adopt_scope(self, scope: str, keeps: Callable[[IndexedPage], bool]) -> ScopeChange | None:
+        """Note the scope of the crawl. If it was another one before, forget the pages that `keeps` does not return True
+        for, and let the others be fetched without conditions once, because links that were out of scope are not in the
+        index. Returns what was done; None: nothing. `scope`: any text that is equal for equal scopes."""
+        known = self._database.rows("SELECT value FROM facts WHERE name = 'scope'")
+        if known and known[0][0] == scope:
+            return None
+        forgotten = kept = 0
+        with self._database.transaction():
+            for pages in self._batches("TRUE", []) if known else ():
+                dropped = [page.key for page in pages if not keeps(page)]
+                forgotten, kept = forgotten + len(dropped), kept + len(pages) - len(dropped)
+                condition, value = self._database.chosen("key", dropped)
+                self._database.run(f"DELETE FROM pages WHERE {condition}", [value])
+                rows = []
+                for page in pages:
+                    page.facts.etag, page.facts.modified = "", 0
+                    rows.append((_packed(page.facts), page.key))
+                self._database.run_many("UPDATE pages SET facts = ? WHERE key = ?", rows)
+            self._database.run(
+                "INSERT INTO facts (name, value) VALUES ('scope', ?) ON CONFLICT (name) DO UPDATE SET value = ?",
+                [scope, scope],
+            )
+        return ScopeChange(forgotten, kept) if known else None
 
     # --- domains ------------------------------------------------------------------------------------------------------
 
