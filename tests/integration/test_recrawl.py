@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import gossamer
-from gossamer.crawling.recrawl import Pace
 from gossamer.errors import BadInput
+from gossamer.fresh.rounds import Pace
 from gossamer.model.record import PageRecord
 from tests.servers.crawling import command, records_of
 
@@ -416,7 +416,7 @@ def test_another_depth_or_scope_adds_and_forgets_pages_and_tells_how_many(tmp_pa
     def found(*options: str) -> tuple[list[str], str]:
         before = changes(tmp_path, site) if (tmp_path / ".gossamer").exists() else []
         done = subprocess.run(
-            command("crawl", f"{site.url}/", "--recrawl-once", "--crawl-id", "mine", "--ignore-robots", *FLAGS, *options),
+            command("crawl", f"{site.url}/", "--recrawl-once", "--crawl-id", "mine", *FLAGS, *options),
             cwd=tmp_path, capture_output=True, text=True, timeout=110,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -29,11 +29,15 @@ _SETTLEMENT_SHARE = 0.5
 """Share of the time that links wait on a busy shard for which settlements wait in addition."""
 
 
-class KnownPages(Protocol):
-    """Pages that a crawl which is kept up to date has fetched before."""
+class VisitedPages(Protocol):
+    """Page indexes of crawls that are kept up to date."""
 
-    async def drop_known(self, finished: Sequence[FinishedLease]) -> None:
-        """Take the links to known pages out of these results. May be repeated. Raises SinkError."""
+    async def enter(self, finished: Sequence[FinishedLease]) -> None:
+        """Enter these results in the indexes of their crawls, and take links to pages that those know out of the
+        results. May be repeated. Raises SinkError."""
+
+    async def close(self) -> None:
+        """Close the indexes. May be repeated."""
 
 
 class CommitLimits(msgspec.Struct, frozen=True):
@@ -104,8 +108,10 @@ class Committer:
         self.on_committed: Callable[[Sequence[FinishedLease]], None] | None = None
         """Called with the pages of each batch that was settled."""
         self.unique_items = UniqueItems(frontier, retrier)
-        self.known_pages: KnownPages | None = None
-        """Leaves out links to pages that the crawl's page index knows. None: the crawl has none."""
+        self.visited_pages: VisitedPages | None = None
+        """Page indexes. They get the results before the outputs and before the links are added. A batch that is
+        repeated after a crash, because it was not settled, finds the ids of its requests there. None: no crawl has
+        one."""
         self._queue: list[FinishedLease] = []
         self._queued_bytes = 0
         self._in_progress = 0
@@ -263,8 +269,8 @@ class Committer:
         """
         try:
             await self.unique_items.drop_repeated(batch)
-            if (known := self.known_pages) is not None:
-                await self._retrier.write_output(lambda: known.drop_known(batch))
+            if (visited := self.visited_pages) is not None:
+                await self._retrier.write_output(lambda: visited.enter(batch))
             if self.own_outputs is not None:
                 return await self.own_outputs.write(batch, self._tasks.create_task), None
             if outputs := [output for finished in batch for output in finished.outputs]:

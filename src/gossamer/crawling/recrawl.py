@@ -10,32 +10,26 @@ two, the same command finds the round and enters what is left of it; what has en
 
 import asyncio
 import math
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import msgspec
 
 from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.work import CrawlResult, Observer, WorkControl
-from gossamer.errors import BadInput
 from gossamer.fresh.index import BEFORE_ALL, PageIndex, Round
 from gossamer.fresh.page import Change, IndexedPage
-from gossamer.fresh.validators import conditional_headers
+from gossamer.fresh.rounds import KeptCrawl, RoundPlanner
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import QueryOrder, Run
-from gossamer.model.request import Batch, Payload, pack
+from gossamer.model.crawl import Run
 from gossamer.policy.revisits import DAY_SECONDS
 from gossamer.policy.scope import scope_of
-from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.wiring.plan import Plan
 from gossamer.wiring.recrawling import open_index
-from gossamer.worker.priorities import PRIORITY_STEP
 
 _PAGES_AT_ONCE = 1000
 """Pages that are read from the index and added to the frontier at a time. More take memory, fewer take calls."""
@@ -76,6 +70,7 @@ class Visits:
     async def enter(self, frontier: ValkeyFrontier, run: Run) -> int:
         self._round = await asyncio.to_thread(self._index.enter_run, self._round, run.number)
         plan, added = self._plan, 0
+        kept = KeptCrawl(crawl=plan.crawl, spider=plan.spider, priority=plan.priority, terms=plan.terms)
         seeds = set(await asyncio.to_thread(self._new_seeds))
         for batches in msgspec.structs.replace(plan, seeds=tuple(url for url in plan.seeds if url in seeds)).batches(
             frontier.secret
@@ -84,25 +79,9 @@ class Visits:
         after = BEFORE_ALL
         while pages := await asyncio.to_thread(self._pages, after=after, limit=_PAGES_AT_ONCE):
             after = pages[-1].key
-            batches = self._batches(pages, frontier.secret)
+            batches = kept.batches(pages, frontier.secret, is_plain=self._round.is_plain)
             added += (await frontier.add(run, plan.terms, batches, seeds=True)).added
         return added
-
-    def _batches(self, pages: Sequence[IndexedPage], secret: int) -> list[Batch]:
-        """Return visits of these pages as requests, by domain and depth."""
-        plan, seed = self._plan, spider_seed(secret, self._plan.spider)
-        batches: dict[tuple[str, int], Batch] = {}
-        for page in pages:
-            name = registered_domain(host(page.url)), page.depth
-            if (batch := batches.get(name)) is None:
-                priority = plan.priority - PRIORITY_STEP * page.depth
-                batch = batches[name] = Batch(plan.spider, name[0], priority, page.depth, payloads=[])
-            compared = with_sorted_query(page.url) if plan.terms.query_order is QueryOrder.IGNORED else page.url
-            batch.urls.append(page.url)
-            batch.fingerprints.append(fingerprint(compared, seed=seed))
-            headers = {} if self._round.is_plain else conditional_headers(page.facts.etag, page.facts.modified)
-            batch.payloads = [*(batch.payloads or ()), pack(Payload(headers=headers or None))]
-        return list(batches.values())
 
 
 _SCOPE_FIELDS = (
@@ -116,39 +95,10 @@ _SCOPE_FIELDS = (
     "follow_nofollow",
 )
 """Fields of terms that decide which links are followed."""
-_ALL = 1 << 62
-_BUDGET = re.compile(r"(\d{1,12})/(\d{0,6})([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _PAUSE_SECONDS = 1.0
 """Shortest time between two rounds."""
-_PLAN_SECONDS = 60.0
-"""Time between two decisions about all pages, each of which reads the whole index."""
 _POLL_SECONDS = 0.2
 """Interval at which a crawl that waits looks whether it is interrupted."""
-
-
-class Pace:
-    """Limits the visits of a crawl without an end to twice the planned rate, beside a few. So pages that are overdue,
-    because nothing ran for long or a clock has jumped, are not visited all at once."""
-
-    MOST_VISITS = 20_000
-    """Visits of a round. Fewer let rounds end sooner, so that what becomes due waits less."""
-    FEW_VISITS = 10
-    """Visits that a round may always have."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: returns seconds on a clock that is never set."""
-        self._clock = clock
-        self._last: float | None = None
-
-    def allowed(self, planned_rate: float) -> int:
-        """Return the most visits of the round that begins now. `planned_rate`: visits per second; 0: it is not
-        known."""
-        now, last = self._clock(), self._last
-        self._last = now
-        if last is None or not planned_rate:
-            return self.MOST_VISITS
-        return min(self.MOST_VISITS, self.FEW_VISITS + math.ceil(2 * planned_rate * (now - last)))
 
 
 class RoundResult(msgspec.Struct):
@@ -181,11 +131,8 @@ class Recrawl:
         self._control = control
         self._program = program
         self._reader = reader
-        self._budget = parse_budget(settings.crawl.budget) if settings.crawl.budget else None
         self._is_endless = settings.crawl.recrawl
         self._has_begun = False
-        self._pace = Pace()
-        self._next_plan = 0.0
         self._read = 0
         """Cursor of the last change that `new_changes` has yielded."""
         self._told: set[str] = set()
@@ -194,17 +141,19 @@ class Recrawl:
     async def run(self) -> RoundResult:
         """Do one round, or rounds until the command is interrupted. The rest of an interrupted round comes first.
         Raises as `engine.run_crawl`."""
-        index = await asyncio.to_thread(open_index, self._settings, self._plan.crawl.id)
+        index = await asyncio.to_thread(open_index, self._settings, self._plan.crawl.id, self._plan.terms)
+        assert self._plan.terms.recrawl is not None
+        planner = RoundPlanner(index, self._plan.terms.recrawl, is_endless=self._is_endless)
         try:
             cursor = self._read = await asyncio.to_thread(index.last_change)
             self._has_begun = True
             await self._adopt_scope(index)
             while True:
-                result = await self._run_round(index)
+                result = await self._run_round(index, planner)
                 found = RoundResult(result, await asyncio.to_thread(index.count_changes, cursor))
                 if self._control.was_interrupted or result.lost:
                     return found
-                await self._plan_visits(index)
+                await self._plan_visits(planner)
                 if not self._is_endless:
                     return found
                 await self._wait_until_due(index)
@@ -227,17 +176,18 @@ class Recrawl:
         parts = [getattr(terms, name) for name in _SCOPE_FIELDS]
         text = msgspec.json.encode(parts).decode()
         if (changed := await asyncio.to_thread(index.adopt_scope, text, keeps)) is not None:
+            gone, kept = counted(changed.forgotten, "page"), counted(changed.kept, "page")
             self._observer.say(
-                f"The crawl has another scope or depth than before. {counted(changed.forgotten, 'page')} out of it "
-                f"{'is' if changed.forgotten == 1 else 'are'} forgotten; {counted(changed.kept, 'page')} will be fetched "
-                "without conditions, for their links."
+                f"The crawl has another scope or depth than before. {gone} out of it "
+                f"{'is' if changed.forgotten == 1 else 'are'} forgotten; {kept} will be fetched without conditions, "
+                "for their links."
             )
 
     def new_changes(self) -> Iterator[Change]:
         """Yield the changes that were noted since `run` began or this was called last. Any thread may call it."""
         if not self._has_begun:
             return
-        index = open_index(self._settings, self._plan.crawl.id)
+        index = open_index(self._settings, self._plan.crawl.id, self._plan.terms)
         try:
             while found := index.changes(self._read):
                 for change in found:
@@ -246,16 +196,16 @@ class Recrawl:
         finally:
             index.close()
 
-    async def _run_round(self, index: PageIndex) -> CrawlResult:
+    async def _run_round(self, index: PageIndex, planner: RoundPlanner) -> CrawlResult:
         """Do one round, or the rest of an interrupted one; if nothing is left of that, the next one."""
         opened = await asyncio.to_thread(index.open_round)
-        current = opened if opened is not None else await self._begin(index)
+        current = opened if opened is not None else await asyncio.to_thread(planner.begin)
         result = await self._visit(Visits(index, current, self._plan))
         if result.already_finished:  # the run was over, or nothing is due
-            await self._end(index, current)
+            await asyncio.to_thread(planner.end, current)
             if opened is None:
                 return result
-            current = await self._begin(index)
+            current = await asyncio.to_thread(planner.begin)
             result = await self._visit(Visits(index, current, self._plan))
         is_over = result.finished and not result.interrupted
         if is_over and not self._is_endless:  # else a page that is missing is due again soon
@@ -264,12 +214,8 @@ class Recrawl:
                 confirmed = await self._visit(confirming)
                 is_over = confirmed.finished and not confirmed.interrupted
         if is_over:
-            await self._end(index, current)
+            await asyncio.to_thread(planner.end, current)
         return result
-
-    async def _end(self, index: PageIndex, current: Round) -> None:
-        window = self._budget.seconds if self._budget is not None else 0.0
-        await asyncio.to_thread(index.end_round, current, time.time(), window=window)
 
     async def _visit(self, visits: Visits) -> CrawlResult:
         return await engine.run_crawl(
@@ -282,28 +228,16 @@ class Recrawl:
             reader=self._reader,
         )
 
-    async def _begin(self, index: PageIndex) -> Round:
-        """Begin a round with the pages that the budget allows."""
-        now = time.time()
-        most = self._pace.allowed(index.planned_rate) if self._is_endless else _ALL
-        if self._budget is not None:
-            visited = await asyncio.to_thread(index.visited_since, now - self._budget.seconds)
-            most = min(most, max(self._budget.fetches - visited, 0))
-        return await asyncio.to_thread(index.begin_round, now, only_due=self._is_endless, most=most)
-
-    async def _plan_visits(self, index: PageIndex) -> None:
+    async def _plan_visits(self, planner: RoundPlanner) -> None:
         """Decide anew how often the pages are visited, now and then, and tell about a budget that is too small."""
-        if time.monotonic() < self._next_plan:
-            return
-        self._next_plan = time.monotonic() + _PLAN_SECONDS
-        budget = None if self._budget is None else self._budget.fetches / self._budget.seconds
-        for one in await asyncio.to_thread(index.plan, budget):
-            if one.name not in self._told:
+        options = self._plan.terms.recrawl
+        for one in await asyncio.to_thread(planner.plan):
+            if one.name not in self._told and options is not None:
                 self._told.add(one.name)
-                days = index.schedule.limits.longest / DAY_SECONDS
                 self._observer.say(
                     f"The budget is too small to visit each of the {one.pages:,} pages of {one.name} once in "
-                    f"{days:g} days: that takes {math.ceil(one.needed * DAY_SECONDS):,}/1d for them alone."
+                    f"{options.longest / DAY_SECONDS:g} days: that takes {math.ceil(one.needed * DAY_SECONDS):,}/1d "
+                    "for them alone."
                 )
 
     async def _wait_until_due(self, index: PageIndex) -> None:
@@ -314,21 +248,6 @@ class Recrawl:
             if self._control.was_interrupted:
                 return
             await asyncio.sleep(_POLL_SECONDS)
-
-
-class Budget(NamedTuple):
-    """Largest number of visits in any time of some seconds."""
-
-    fetches: int
-    seconds: float
-
-
-def parse_budget(text: str) -> Budget:
-    """Parse `5000/1d`: at most 5,000 visits in a day. Raises BadInput."""
-    read = _BUDGET.fullmatch(text.strip())
-    if read is None or int(read[1]) < 1 or not (seconds := int(read[2] or 1) * _SECONDS[read[3]]):
-        raise BadInput(f"cannot read {text!r:.80}. Write VISITS/TIME, for example 5000/1d or 200/6h.", option="budget")
-    return Budget(int(read[1]), float(seconds))
 
 
 def changes_sentence(changes: dict[str, int]) -> str:

@@ -54,7 +54,7 @@ class Follow:
     """Attributes of the request; None: those of the page."""
     priority: int | None = None
     """Priority of the request; higher ones are fetched first. None: the page's minus 10
-    (`worker.priorities.PRIORITY_STEP`), as for every discovered link."""
+    (`policy.priorities.PRIORITY_STEP`), as for every discovered link."""
     method: str = "GET"
     body: bytes = b""
     headers: Mapping[str, str] | None = None

@@ -26,8 +26,17 @@ from gossamer.fresh.page import (
     is_forgotten,
     settle,
 )
+from gossamer.model.crawl import RevisitOptions
 from gossamer.net.credentials import hide_secrets
-from gossamer.policy.revisits import DAY_SECONDS, BudgetTooSmall, classes_of, outlook, price_for, spent
+from gossamer.policy.revisits import (
+    DAY_SECONDS,
+    BudgetTooSmall,
+    IntervalLimits,
+    classes_of,
+    outlook,
+    price_for,
+    spent,
+)
 from gossamer.policy.urls import fingerprint, host, registered_domain
 
 _TABLES: Final = (
@@ -144,17 +153,18 @@ class PageIndex:
         self.clock: Callable[[], float] = time.time
 
     @classmethod
-    def open(cls, address: str, name: str, *, crawl_id: str, key_of: Callable[[str], str] = str) -> "PageIndex":
+    def open(cls, address: str, name: str, *, crawl_id: str = "", key_of: Callable[[str], str] = str) -> "PageIndex":
         """Open or make the index of a crawl. `name`: of the crawl in a database that holds several indexes. Raises
-        BadInput if the index is that of another crawl."""
+        BadInput if the index is that of another crawl. `crawl_id` empty: open the index of any crawl."""
         database = open_database(address, name)
         try:
             database.prepare(_TABLES)
             for fact, value in (("format", _FORMAT), ("crawl", crawl_id)):
                 statement = "INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
-                database.run(statement, [fact, value])
+                if value:
+                    database.run(statement, [fact, value])
             known: dict[str, str] = dict(database.rows("SELECT name, value FROM facts"))
-            if known["crawl"] != crawl_id:
+            if crawl_id and known["crawl"] != crawl_id:
                 other = f"{hide_secrets(address)} is the page index of another crawl, {known['crawl']}"
                 raise BadInput(f"{other}. Name another place.", option="index")
             if known["format"] != _FORMAT:
@@ -167,6 +177,14 @@ class PageIndex:
             raise
         return cls(database, key_of=key_of)
 
+    def follow(self, options: RevisitOptions) -> None:
+        """Let pages be due by these options from now on."""
+        limits = IntervalLimits(options.shortest, options.longest)
+        schedule = VisitSchedule(limits=limits, confirm_seconds=options.confirm)
+        if schedule != self.schedule:
+            self.schedule = schedule
+            self._schedules_read = -_SCHEDULES_SECONDS
+
     def close(self) -> None:
         """Close the database. May be repeated."""
         self._database.close()
@@ -174,6 +192,30 @@ class PageIndex:
     def delete(self) -> None:
         """Delete the index, and close it."""
         self._database.delete()
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    def fact(self, name: str) -> str:
+        """Return a fact about the crawl. Empty: it was not noted."""
+        rows = self._database.rows("SELECT value FROM facts WHERE name = ?", [name])
+        return str(rows[0][0]) if rows else ""
+
+    def note(self, name: str, value: str) -> None:
+        """Note a fact about the crawl."""
+        self._database.run(
+            "INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = ?",
+            [name, value, value],
+        )
+
+    def take_turn(self, owner: str, *, now: float, seconds: float) -> bool:
+        """Take the turn to begin and end rounds for some seconds, or keep it. Returns False if another process has it.
+        Only saves work: two processes at a time do no harm."""
+        with self._database.transaction(locks="facts"):
+            holder, _, until = self.fact("turn").partition(" ")
+            if holder not in ("", owner) and now < float(until) < now + 10 * seconds:
+                return False
+            self.note("turn", f"{owner} {now + seconds}")
+        return True
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
@@ -275,8 +317,8 @@ class PageIndex:
         """Note the scope of the crawl. If it was another one before, forget the pages that `keeps` does not return True
         for, and let the others be fetched without conditions once, because links that were out of scope are not in the
         index. Returns what was done; None: nothing. `scope`: any text that is equal for equal scopes."""
-        known = self._database.rows("SELECT value FROM facts WHERE name = 'scope'")
-        if known and known[0][0] == scope:
+        known = self.fact("scope")
+        if known == scope:
             return None
         forgotten = kept = 0
         with self._database.transaction():
@@ -290,10 +332,7 @@ class PageIndex:
                     page.facts.etag, page.facts.modified = "", 0
                     rows.append((_packed(page.facts), page.key))
                 self._database.run_many("UPDATE pages SET facts = ? WHERE key = ?", rows)
-            self._database.run(
-                "INSERT INTO facts (name, value) VALUES ('scope', ?) ON CONFLICT (name) DO UPDATE SET value = ?",
-                [scope, scope],
-            )
+            self.note("scope", scope)
         return ScopeChange(forgotten, kept) if known else None
 
     # --- domains ------------------------------------------------------------------------------------------------------

@@ -140,6 +140,26 @@ class Run(msgspec.Struct, frozen=True):
     with that of the run before."""
 
 
+class RevisitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Options of a crawl that is kept up to date. Times in seconds."""
+
+    shortest: float = 3600.0
+    """Shortest time between two visits of a page."""
+    longest: float = 30 * 86_400.0
+    """Longest time between two visits of a page."""
+    budget_visits: int = 0
+    """Largest number of visits in any time of `budget_seconds`. 0: no limit."""
+    budget_seconds: float = 0.0
+    confirm: float = 600.0
+    """Time after which a page that was missing is tried again, to tell a mistake of the server from a page that is
+    gone."""
+
+    @property
+    def budget_rate(self) -> float | None:
+        """Visits per second of the budget. None: there is no budget."""
+        return self.budget_visits / self.budget_seconds if self.budget_visits else None
+
+
 class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Options of one submission, which its requests and all their outlinks share. Equal terms are stored once.
 
@@ -230,6 +250,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     render_match: tuple[str, ...] = ()
     """Expressions one of which is found in the URL of a page that a browser builds. They are searched as those of
     `allow_regex` are with `regex_from_host`."""
+    recrawl: RevisitOptions | None = None
+    """Options by which a page index keeps the crawl up to date. None: it has no index."""
 
 
 class CrawlState(StrEnum):

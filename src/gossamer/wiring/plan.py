@@ -24,7 +24,7 @@ from gossamer.fetch.request import check_headers
 from gossamer.fetch.tls import TlsContexts
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
-from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, Terms
+from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, Terms
 from gossamer.model.extraction import Extraction, field_names
 from gossamer.model.record import Destination
 from gossamer.model.rendering import MOST_STEPS, RenderStep, parse_step
@@ -484,6 +484,41 @@ def check_recrawl(settings: Settings, *, fresh: bool) -> None:
         )
 
 
+_CONFIRM_SECONDS = 600.0
+"""Longest time after which a page that was missing is tried again."""
+_BUDGET = re.compile(r"(\d{1,12})/(\d{0,6})([smhdw])")
+
+
+def revisit_options(settings: Settings) -> RevisitOptions | None:
+    """Return the options of a crawl that is kept up to date. None: it is not. Raises BadInput."""
+    crawl = settings.crawl
+    if not keeps_index(settings):
+        return None
+    shortest = parse_span(crawl.recrawl_min, option="recrawl_min")
+    longest = parse_span(crawl.recrawl_max, option="recrawl_max")
+    if shortest > longest:
+        raise BadInput(
+            f"{crawl.recrawl_min} is longer than {label('recrawl_max')}, {crawl.recrawl_max}.", option="recrawl_min"
+        )
+    visits, seconds = parse_budget(crawl.budget) if crawl.budget else (0, 0.0)
+    return RevisitOptions(
+        shortest=shortest,
+        longest=longest,
+        budget_visits=visits,
+        budget_seconds=seconds,
+        # One round after the other: the next one is when a person wants it.
+        confirm=0.0 if crawl.recrawl_once else min(_CONFIRM_SECONDS, longest),
+    )
+
+
+def parse_budget(text: str) -> tuple[int, float]:
+    """Return the visits and the seconds of `5000/1d`: at most 5,000 visits in any day. Raises BadInput."""
+    read = _BUDGET.fullmatch(text.strip())
+    if read is None or int(read[1]) < 1 or not (seconds := int(read[2] or 1) * _UNITS[read[3]]):
+        raise BadInput(f"cannot read {text!r:.80}. Write VISITS/TIME, for example 5000/1d or 200/6h.", option="budget")
+    return int(read[1]), float(seconds)
+
+
 def index_address(settings: Settings, crawl: CrawlId) -> str:
     """Return the page index of a crawl that is kept up to date: a path, or the address of a database."""
     return settings.crawl.index or str(settings.data_dir / _INDEX_FOLDER / f"{crawl.token}.sqlite")
@@ -615,6 +650,7 @@ def _terms(
         extract=extraction,
         assets=read_kinds(crawl.assets),
         max_assets=crawl.max_assets,
+        recrawl=revisit_options(settings),
         **_rendering_terms(crawl),
     )
     terms = with_secrets_for(terms, (registered_domain(host(url)) for url in seeds), crawl.headers_for)

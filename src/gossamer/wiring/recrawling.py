@@ -1,48 +1,26 @@
-"""Opens the page index of a crawl that is kept up to date, from its settings."""
+"""Opens page indexes of crawls that are kept up to date."""
 
 from collections.abc import Callable
+from functools import partial
 
-from gossamer.errors import BadInput
 from gossamer.fresh.index import PageIndex
-from gossamer.fresh.outputs import IndexedPages, PageIndexSink
-from gossamer.fresh.page import VisitSchedule
+from gossamer.fresh.visited import IndexedVisits
 from gossamer.model.crawl import CrawlId, QueryOrder, Terms
-from gossamer.option_names import label
 from gossamer.policy.parameters import dropped_parameters
-from gossamer.policy.revisits import IntervalLimits
 from gossamer.policy.urls import with_sorted_query
 from gossamer.settings import Settings
 from gossamer.sinks.base import SinkThread
 from gossamer.wiring.frontier import CrawlNote
-from gossamer.wiring.plan import index_address, parse_span
-
-_CONFIRM_SECONDS = 600.0
-"""Time after which a page that was missing is tried again, to tell a mistake of the server from a page that is gone."""
+from gossamer.wiring.plan import index_address
 
 
-def open_index(settings: Settings, crawl: CrawlId) -> PageIndex:
-    """Open or make the index of a crawl. Raises BadInput or SinkError."""
+def open_index(settings: Settings, crawl: CrawlId, terms: Terms) -> PageIndex:
+    """Open or make the index of a crawl whose requests have these terms. Raises BadInput or SinkError."""
     address = index_address(settings, crawl)
-    dropped = tuple(sorted(set(settings.crawl.drop_parameter)))
-    terms = Terms(drop_parameters=dropped, query_order=QueryOrder(settings.crawl.query_order))
     index = PageIndex.open(address, crawl.token, crawl_id=str(crawl), key_of=_key_of(terms))
-    limits = interval_limits(settings)
-    # One round after the other: the next one is when a person wants it.
-    confirm = 0.0 if settings.crawl.recrawl_once else min(_CONFIRM_SECONDS, limits.longest)
-    index.schedule = VisitSchedule(limits=limits, confirm_seconds=confirm)
+    if terms.recrawl is not None:
+        index.follow(terms.recrawl)
     return index
-
-
-def interval_limits(settings: Settings) -> IntervalLimits:
-    """Return the shortest and the longest time between two visits of a page. Raises BadInput."""
-    shortest = parse_span(settings.crawl.recrawl_min, option="recrawl_min")
-    longest = parse_span(settings.crawl.recrawl_max, option="recrawl_max")
-    if shortest > longest:
-        raise BadInput(
-            f"{settings.crawl.recrawl_min} is longer than {label('recrawl_max')}, {settings.crawl.recrawl_max}.",
-            option="recrawl_min",
-        )
-    return IntervalLimits(shortest, longest)
 
 
 def open_noted_index(note: CrawlNote) -> PageIndex:
@@ -57,10 +35,9 @@ def delete_index(note: CrawlNote) -> None:
     index.delete()
 
 
-def open_index_output(settings: Settings, crawl: CrawlId) -> tuple[PageIndexSink, IndexedPages]:
-    """Return a worker's output to the index of a crawl, and its filter of links. Closing the output closes both."""
-    index, thread = open_index(settings, crawl), SinkThread("page-index")
-    return PageIndexSink(index, thread), IndexedPages(index, thread)
+def open_visits(settings: Settings) -> IndexedVisits:
+    """Return the indexes of the crawls that a worker fetches for."""
+    return IndexedVisits(partial(open_index, settings), SinkThread("page-index"))
 
 
 def _key_of(terms: Terms) -> Callable[[str], str]:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gossamer.commit.committer import CommitLimits, Committer, KnownPages
+from gossamer.commit.committer import CommitLimits, Committer, VisitedPages
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import FrontierAccess
@@ -36,7 +36,7 @@ from gossamer.net.resolve import Resolver
 from gossamer.policy.proxies import ProxyRests
 from gossamer.policy.robots import COMMAND_PATIENCE_SECONDS, RobotsPolicy
 from gossamer.settings import Settings
-from gossamer.sinks.base import Fanout, ReaderFirst, Sink
+from gossamer.sinks.base import ReaderFirst, Sink
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import SeedErrors, Troubles
 from gossamer.telemetry.performance import PerformanceRecorder
@@ -246,8 +246,9 @@ class _WorkerParts:
         self._counts = WorkerCounts(self.tally, SeedErrors(self.troubles) if run is not None else None)
         self._sink = open_outputs(settings, bus, run, OutputLosses(self._on_missing, self._on_refused))
         self._commit_limits = CommitLimits() if reader is None else _READER_LIMITS
-        self._known_pages: KnownPages | None = None
-        self._add_outputs(reader)
+        self._visited_pages = self._open_visits()
+        if reader is not None:
+            self._sink = ReaderFirst(reader, self._sink)
         self.resolver = make_resolver(settings)
         self.budget = ByteBudget(settings.fetch.bodies_in_flight)
         self._clients = make_clients(settings, self.resolver, budget=self.budget)
@@ -269,15 +270,13 @@ class _WorkerParts:
         self._loaded_spiders = spiders
         self._available = frozenset((*known_spiders(), *spiders.names))
 
-    def _add_outputs(self, reader: Sink | None) -> None:
-        """Add the crawl's page index to the outputs, if it has one, and put the program's reader before them."""
-        if self._run is not None and keeps_index(self._settings):
-            from gossamer.wiring.recrawling import open_index_output  # imported late: most crawls have no index
+    def _open_visits(self) -> VisitedPages | None:
+        """Return the page indexes of crawls that are kept up to date. None: the worker fetches for no such crawl."""
+        if self._run is not None and not keeps_index(self._settings):
+            return None
+        from gossamer.wiring.recrawling import open_visits  # imported late: most crawls have no index
 
-            sink, self._known_pages = open_index_output(self._settings, self._run.crawl.id)
-            self._sink = Fanout([self._sink, sink])
-        if reader is not None:
-            self._sink = ReaderFirst(reader, self._sink)
+        return open_visits(self._settings)
 
     def _shared_memory(self, seen: SeenTable | None) -> SharedMemory:
         """Return the caches of the worker's contexts."""
@@ -322,7 +321,7 @@ class _WorkerParts:
             holder.set_egress(*egresses)
         committer = Committer(frontier, holder, self._sink, self.retrier, self._commit_limits)
         committer.unique_items.on_repeated = self.tally.leave_out_items
-        committer.known_pages = self._known_pages
+        committer.visited_pages = self._visited_pages
         return Worker(
             access,
             fetcher,
@@ -380,6 +379,8 @@ class _WorkerParts:
         await self._robots.close()
         await self._clients.close()
         self.resolver.close()
+        if self._visited_pages is not None:
+            await self._visited_pages.close()
         await self._sink.close()
 
     def _open_browser(self) -> "FetchBackend":

@@ -25,12 +25,12 @@ from gossamer.model.request import (
     Outcome,
     Settlement,
 )
+from gossamer.policy.priorities import child_priority
 from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
 from gossamer.worker.drops import count_drop, drop_reason
 from gossamer.worker.extraction import PageContents, add_assets, add_items, read_asset
-from gossamer.worker.priorities import child_priority
 from gossamer.worker.records import PageText, page_record
 from gossamer.worker.sitemaps import SitemapReader, is_sitemap
 

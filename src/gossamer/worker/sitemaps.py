@@ -23,11 +23,11 @@ import msgspec
 
 from gossamer.fetch.exchange import FetchResponse, ResponseLimits
 from gossamer.model.request import Batch, DropReason, Payload, pack
+from gossamer.policy.priorities import sitemap_priority
 from gossamer.policy.urls import host, registered_domain
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
 from gossamer.worker.drops import count_drop, drop_reason
-from gossamer.worker.priorities import sitemap_priority
 
 if TYPE_CHECKING:  # imported late: many crawls read none
     from gossamer.extract.sitemap import SitemapEntries

@@ -16,6 +16,7 @@ from gossamer.fetch.request import check_headers
 from gossamer.frontier.base import SpiderRegistry
 from gossamer.model.record import Output, PageRecord
 from gossamer.model.request import Batch, DropReason, Outcome, Payload, pack, payload_size_error, spider_name_error
+from gossamer.policy.priorities import child_priority
 from gossamer.policy.urls import host, join, registered_domain
 from gossamer.telemetry import logs as names
 from gossamer.telemetry.logs import Troubles
@@ -25,7 +26,6 @@ from gossamer.worker.drops import count_drop, drop_reason
 from gossamer.worker.extraction import ITEM_BYTES
 from gossamer.worker.page import batches_size
 from gossamer.worker.parsing import BlockWatch, Found, home_of, places_of_error, record_text, run_parse, terminal_text
-from gossamer.worker.priorities import child_priority
 from gossamer.worker.records import EXCEPTION_CHARACTERS, PageText, item_record
 from gossamer.worker.spider import Spider
 

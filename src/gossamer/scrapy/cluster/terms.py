@@ -19,6 +19,7 @@ from gossamer.fetch.request import OWNED
 from gossamer.frontier.base import Lane
 from gossamer.model.crawl import QueryOrder, Terms
 from gossamer.model.request import MAX_DEPTH, MAX_PRIORITY, Lease, Payload, pack
+from gossamer.policy.priorities import child_priority
 from gossamer.policy.secrets import SecretHeaders, has_secrets
 from gossamer.policy.urls import canonical
 from gossamer.scrapy.entries import (
@@ -29,7 +30,6 @@ from gossamer.scrapy.entries import (
     neutral_payload,
 )
 from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease
-from gossamer.worker.priorities import child_priority
 
 _TERMS_META = (
     "appid", "crawlid", "url", "useragent", "cookie", "curdepth", "maxdepth", "expires", "priority", "domain_max_pages",

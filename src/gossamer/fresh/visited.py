@@ -1,0 +1,166 @@
+"""The page indexes of the crawls that a worker fetches for.
+
+A worker enters each batch of results before it writes their records, adds their links and settles their leases. So a
+kill at any line loses neither a page, nor its schedule, nor its change: the batch comes again, and the index knows the
+ids of its requests. Fixed: that order, and that a link is only left out if its page is in the index.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+from gossamer.commit.outlinks import FinishedLease
+from gossamer.extract.encoding import is_html
+from gossamer.fresh.index import PageIndex
+from gossamer.fresh.main_text import body_hash, text_hash
+from gossamer.fresh.page import Fetch, Found
+from gossamer.fresh.validators import validators
+from gossamer.model.crawl import CrawlId, Terms
+from gossamer.model.record import Output, PageRecord
+from gossamer.model.request import DropReason, unpack
+from gossamer.sinks.base import SinkThread
+
+_MISSING = 404
+_GONE = 410
+_NOT_MODIFIED = 304
+_REFUSALS = frozenset((DropReason.ROBOTS, DropReason.BLACKLISTED, DropReason.BLOCKED_ADDRESS))
+"""Reasons why a page may not be fetched. Other requests without a page failed."""
+_OPEN_INDEXES: Final = 16
+"""Indexes that a worker keeps open. Each has a connection to its database."""
+OpenIndex = Callable[[CrawlId, Terms], PageIndex]
+"""Opens the index of a crawl whose requests have these terms."""
+
+
+class IndexedVisits:
+    """Indexes of crawls, opened when their first results come. Implements VisitedPages (commit/committer.py)."""
+
+    def __init__(self, open_index: OpenIndex, thread: SinkThread) -> None:
+        self._open_index = open_index
+        self._thread = thread
+        self._indexes: OrderedDict[CrawlId, PageIndex] = OrderedDict()
+
+    async def enter(self, finished: Sequence[FinishedLease]) -> None:
+        crawls: dict[CrawlId, list[FinishedLease]] = {}
+        for page in finished:
+            lease = page.settlement.lease
+            if lease.terms.recrawl is not None:
+                crawls.setdefault(lease.run.crawl.id, []).append(page)
+        if crawls:
+            await self._thread.run(lambda: self._enter(crawls))
+
+    async def close(self) -> None:
+        await self._thread.run(self._close)
+
+    def _close(self) -> None:
+        while self._indexes:
+            self._indexes.popitem()[1].close()
+
+    def _enter(self, crawls: dict[CrawlId, list[FinishedLease]]) -> None:
+        for crawl, pages in crawls.items():
+            index = self._index(crawl, pages[-1].settlement.lease.terms)
+            _drop_known(index, [page for page in pages if page.batches])
+            fetches: dict[str, Fetch] = {}
+            for output in (output for page in pages for output in page.outputs):
+                if output.asset is None and not output.is_sitemap and isinstance(output.record, PageRecord):
+                    fetches.update((fetch.url, fetch) for fetch in fetches_of(output, output.record))
+            index.settle(list(fetches.values()))
+
+    def _index(self, crawl: CrawlId, terms: Terms) -> PageIndex:
+        """Return the index of a crawl, with the options of its latest request."""
+        index = self._indexes.pop(crawl, None)
+        if index is None:
+            index = self._open_index(crawl, terms)
+            while len(self._indexes) >= _OPEN_INDEXES:
+                self._indexes.popitem(last=False)[1].close()
+        self._indexes[crawl] = index
+        assert terms.recrawl is not None
+        index.follow(terms.recrawl)
+        return index
+
+
+def fetches_of(output: Output, record: PageRecord) -> list[Fetch]:
+    """Return what a record says about pages: the one of its URL, and the one that its redirects led to."""
+    at = datetime.fromisoformat(record.timestamp).timestamp()
+    found = _found(record)
+    if record.reason == DropReason.DUPLICATE and not record.redirects:
+        return []  # it says nothing about the page
+    is_moved = bool(record.redirects) and record.response_url != record.url
+    fetches = []
+    if is_moved:
+        fetches.append(
+            Fetch(
+                url=record.url, request_id=record.request_id, at=at, found=Found.REDIRECTED, depth=record.depth,
+                status=record.redirects[0].status, target=record.response_url,
+            )
+        )  # fmt: skip
+        if found not in (Found.CONTENT, Found.MISSING, Found.GONE):
+            return fetches
+    etag, modified = validators(record.response_headers)
+    body = text = 0
+    if found is Found.CONTENT:
+        body = body_hash(output.body)
+        headers = [(name, value) for name, value in record.header_pairs]
+        text = text_hash(output.body, record.encoding, is_html=is_html(record.content_type, output.body, headers))
+    fetches.append(
+        Fetch(
+            url=record.response_url if is_moved else record.url,
+            request_id=record.request_id,
+            at=at,
+            found=found,
+            depth=record.depth,
+            status=record.status_code,
+            body=body,
+            text=text,
+            etag=etag,
+            modified=modified,
+            new_links=output.new_links,
+        )
+    )
+    return fetches
+
+
+def _found(record: PageRecord) -> Found:
+    """Return the result of a request."""
+    if record.success:
+        return Found.NOT_MODIFIED if record.status_code == _NOT_MODIFIED else Found.CONTENT
+    if record.status_code == _MISSING:
+        return Found.MISSING
+    if record.status_code == _GONE:
+        return Found.GONE
+    return Found.REFUSED if record.reason in _REFUSALS else Found.FAILED
+
+
+def _drop_known(index: PageIndex, pages: Sequence[FinishedLease]) -> None:
+    """Take the links to pages that the index knows out of these results, because it decides when they are fetched
+    again. Count the others."""
+    key = index.key
+    keys = {url: key(url) for page in pages for batch in page.batches for url in batch.urls}
+    known = index.known(keys.values())
+    for page in pages:
+        new = left_out = 0
+        for batch in page.batches:
+            payloads = batch.payloads
+            kept = [
+                at
+                for at, url in enumerate(batch.urls)
+                if keys[url] not in known or (payloads is not None and _is_sitemap(payloads[at]))
+            ]
+            new += len(kept)
+            if len(kept) == len(batch.urls):
+                continue
+            left_out += len(batch.urls) - len(kept)
+            batch.urls = [batch.urls[at] for at in kept]
+            batch.fingerprints = [batch.fingerprints[at] for at in kept]
+            batch.payloads = payloads and [payloads[at] for at in kept]
+        page.batches = [batch for batch in page.batches if batch.urls]
+        if left_out:
+            drops = dict(page.settlement.drops or {})
+            drops[DropReason.DUPLICATE] = drops.get(DropReason.DUPLICATE, 0) + left_out
+            page.settlement.drops = drops
+        for output in page.outputs[:1]:
+            output.new_links = new
+
+
+def _is_sitemap(payload: bytes | None) -> bool:
+    return payload is not None and unpack(payload).sitemap
