@@ -305,7 +305,8 @@ _STALE_SLOTS_ERRORS = frozenset({"CLUSTERDOWN", "MASTERDOWN", "READONLY"})
 that is missing here delays a failover; one too many costs a read of the map of slots."""
 
 _ADVICE = {
-    "NOAUTH": "it asks for a password: write it into the address, redis://:PASSWORD@host:port",
+    "NOAUTH": "it asks for a password: write it into the address, redis://:PASSWORD@host:port, in GOSSAMER_FRONTIER or "
+    "a file of settings rather than on a command line, which other users can read",
     "WRONGPASS": "it does not know this user and password; check them in the address",
     "NOPERM": "its access list forbids this user a command that the frontier needs "
     "(~<prefix>* &<prefix>* +@read +@write +@scripting +@pubsub +@connection +wait +info +config|get +cluster)",
