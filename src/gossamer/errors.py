@@ -183,6 +183,10 @@ class HistoryUnavailable(GossamerError):
     exit_code = 4  # the same command may succeed later
 
 
+class HistoryRefused(GossamerError):
+    """The database of the history refused a row: the same row will be refused again."""
+
+
 # --- requests that clients submit -------------------------------------------------------------------------------------
 
 

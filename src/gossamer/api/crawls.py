@@ -7,6 +7,7 @@ docs/reference/openapi.json contains fields and texts: after a change, regenerat
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,7 +18,7 @@ from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.problems import bad_request, not_found
 from gossamer.control.browsers import waiting_for_browsers
-from gossamer.errors import BadInput, FrontierError
+from gossamer.errors import BadInput, FrontierError, HistoryUnavailable
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.web.problems import Problem
@@ -126,8 +127,10 @@ class CrawlPage(ResponseModel):
     """Start of the next page; empty if this is the last one"""
     remembered: bool
     """True: the crawls that started last come first, and those of the past are among them, as long as the history keeps
-    them. False: the service keeps no history (the setting history.database); the crawls are those that the frontier
-    knows, in no order"""
+    them. False: the service keeps no history (the setting history.database), or it is away; the crawls are those that
+    the frontier knows, in no order"""
+    history_error: str = ""
+    """Reason why the history is away; empty: it is not"""
 
 
 class StoppedCrawl(ResponseModel):
@@ -177,11 +180,18 @@ async def list_crawls(
 
     Without, lists running crawls; finished crawls, until the time of the setting retention has passed since their end;
     and stopped and expired crawls, until that of stopped_retention has. A crawl may be on two pages. With `state`, a
-    page may be short or even empty although there is a next one."""
+    page may be short or even empty although there is a next one. While the history's database is away, answers are the
+    same, and `history_error` says why; what only the history knows (`text`, `domain`, the state `lost`, its cursors)
+    has status 503."""
     if context.history is not None:
-        rows, next_cursor = await context.history.crawls(
-            appid=appid or "", state=state or "", text=text or "", domain=domain or "", cursor=cursor, limit=limit
-        )
+        try:
+            rows, next_cursor = await context.history.crawls(
+                appid=appid or "", state=state or "", text=text or "", domain=domain or "", cursor=cursor, limit=limit
+            )
+        except HistoryUnavailable as error:
+            if text or domain or state == LOST:
+                raise
+            return await _without_history(context, (appid, state, cursor, limit), away=error)
         summaries = [item for item in await _current(context, rows) if state in (None, item["state"])]
         return CrawlPage(items=[CrawlSummary(**item) for item in summaries], cursor=next_cursor, remembered=True)
     for name, value in (("text", text), ("domain", domain)):
@@ -189,10 +199,29 @@ async def list_crawls(
             raise bad_request(f"needs a history, which this service does not keep: {NO_HISTORY}", where=name)
     if state == LOST:
         return CrawlPage(items=[], cursor="", remembered=False)
-    infos, next_cursor = await context.frontier.list_crawls(
-        appid=appid, state=CrawlState(state) if state else None, cursor=cursor, limit=limit
+    return await _without_history(context, (appid, state, cursor, limit))
+
+
+async def _without_history(
+    context: ApiContext, chosen: tuple[str | None, str | None, str, int], *, away: HistoryUnavailable | None = None
+) -> CrawlPage:
+    """Return the crawls that the frontier knows: of an application, in a state, from a cursor on, and so many. `away`:
+    why there is no history at present; it is raised if the cursor is the history's."""
+    appid, state, cursor, limit = chosen
+    try:
+        infos, next_cursor = await context.frontier.list_crawls(
+            appid=appid, state=CrawlState(state) if state else None, cursor=cursor, limit=limit
+        )
+    except BadInput:
+        if away is not None:
+            raise away from None
+        raise
+    return CrawlPage(
+        items=[CrawlSummary(**_summary(info)) for info in infos],
+        cursor=next_cursor,
+        remembered=False,
+        history_error=str(away or ""),
     )
-    return CrawlPage(items=[CrawlSummary(**_summary(info)) for info in infos], cursor=next_cursor, remembered=False)
 
 
 async def _current(context: ApiContext, crawls: Sequence["PastCrawl"]) -> list[dict[str, Any]]:
@@ -258,11 +287,13 @@ async def show_crawl(
 
 
 async def check_known(context: ApiContext, crawl: CrawlId) -> None:
-    """Raise Problem for a crawl that neither the frontier nor the history knows."""
+    """Raise Problem for a crawl that neither the frontier nor the history knows. While the history is away, any crawl
+    may be known."""
     if await context.frontier.latest_run(crawl) is not None:
         return
-    if context.history is None or await context.history.crawl(crawl) is None:
-        raise unknown_crawl(crawl)
+    with contextlib.suppress(HistoryUnavailable):
+        if context.history is None or await context.history.crawl(crawl) is None:
+            raise unknown_crawl(crawl)
 
 
 @crawl_router.delete(

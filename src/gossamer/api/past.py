@@ -12,6 +12,7 @@ from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.crawls import NO_HISTORY, unknown_crawl
 from gossamer.api.openapi import ResponseModel, refusals
 from gossamer.api.problems import not_found
+from gossamer.errors import HistoryUnavailable
 from gossamer.model.crawl import CrawlId
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ class FailureReasons(ResponseModel):
 
     items: list[FailureReason]
     remembered: bool
-    """False: the service keeps no history, so there are no examples"""
+    """False: the service keeps no history, or it is away, so there are no examples"""
+    history_error: str = ""
+    """Reason why the history is away; empty: it is not"""
 
 
 class RatePointModel(ResponseModel):
@@ -120,15 +123,18 @@ def failed_request(row: "FailureRow") -> FailedRequest:
 )
 async def failure_reasons(context: Context, crawl: PathCrawl) -> FailureReasons:
     """The counts are exact. The examples are up to ten of each reason, as long as the history remembers the crawl."""
+    history, history_error = context.history, ""
+    examples: dict[str, list[FailureRow]] = {}
     info = await context.frontier.crawl_info(crawl)
-    past = None if context.history is None else await context.history.crawl(crawl)
-    if info is not None:
-        counts, started = info.total().failed, info.started
-    elif past is not None:
-        counts, started = past.info.total().failed, past.info.started
-    else:
+    if info is None and history is not None and (past := await history.crawl(crawl)) is not None:
+        info = past.info
+    if info is None:
         raise unknown_crawl(crawl)
-    examples = {} if context.history is None else await context.history.failures(crawl, since=started)
+    if history is not None:
+        try:
+            examples = await history.failures(crawl, since=info.started)
+        except HistoryUnavailable as error:
+            history_error = str(error)
     return FailureReasons(
         items=[
             FailureReason(
@@ -136,9 +142,10 @@ async def failure_reasons(context: Context, crawl: PathCrawl) -> FailureReasons:
                 count=count,
                 examples=[failed_request(row) for row in examples.get(reason, [])],
             )
-            for reason, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+            for reason, count in sorted(info.total().failed.items(), key=lambda pair: (-pair[1], pair[0]))
         ],
-        remembered=context.history is not None,
+        remembered=history is not None and not history_error,
+        history_error=history_error,
     )
 
 

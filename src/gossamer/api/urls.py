@@ -3,7 +3,7 @@
 Clients read the fields, so none may be renamed or removed; fields may be added.
 """
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -14,9 +14,13 @@ from gossamer.api.openapi import ResponseModel, refusals
 from gossamer.api.past import FailedRequest, failed_request
 from gossamer.control.domains import Blacklist
 from gossamer.control.url_search import find_in_crawl
+from gossamer.errors import HistoryUnavailable
 from gossamer.model.info import UrlInfo
 from gossamer.policy.scope import scope_of
 from gossamer.policy.urls import from_user_input, host, registered_domain
+
+if TYPE_CHECKING:
+    from gossamer.history.tables import FailureRow
 
 router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
@@ -54,6 +58,8 @@ class UrlState(ResponseModel):
     """`inside`; or the rule by which each submission of the crawl would refuse a link to it"""
     failures: list[FailedRequest]
     """Failures of this URL that the history remembers, the latest first"""
+    history_error: str = ""
+    """Reason why the history is away, so that `failures` has none; empty: it is not"""
 
 
 @router.get(
@@ -85,7 +91,13 @@ async def explain_url(
     refusals_of_links = [scope_of(each).refusal(canonical) for each in terms]
     is_inside = found.seen or not refusals_of_links or None in refusals_of_links
     rules = dict.fromkeys(f"{each.reason}: {each.rule}" for each in refusals_of_links if each is not None)
-    failures = [] if context.history is None else await context.history.failures_of(crawl, canonical)
+    failures: list[FailureRow] = []
+    history_error = ""
+    if context.history is not None:
+        try:
+            failures = await context.history.failures_of(crawl, canonical)
+        except HistoryUnavailable as error:
+            history_error = str(error)
     return UrlState(
         url=canonical,
         domain=domain,
@@ -103,4 +115,5 @@ async def explain_url(
         blacklisted=(await Blacklist(frontier).among([domain])).get(domain, ""),
         scope="inside" if is_inside else "; ".join(rules),
         failures=[failed_request(row) for row in failures],
+        history_error=history_error,
     )

@@ -12,6 +12,7 @@ from gossamer.dashboard.service import ApiRefused, crawl_path
 
 _STATES = ("running", "finished", "stopped", "expired", "lost")
 _A_PAGE = 50
+_UNAVAILABLE = 503
 _BODY_SHOWN = 20_000
 """Characters of a body that a preview shows."""
 
@@ -33,6 +34,7 @@ async def show_list(page: DashboardPage) -> Response:
         crawls=found["items"],
         cursor=found["cursor"],
         remembered=found["remembered"],
+        history_error=found["history_error"],
         states=_STATES if found["remembered"] else _STATES[:-1],
     )
 
@@ -46,21 +48,32 @@ async def show(page: DashboardPage) -> Response:
     )
     past: dict[str, Any] = {"rates": [], "ends": []}
     if reasons["remembered"] and not page.part:
-        found = await asyncio.gather(
-            *(page.service.get(crawl_path(appid, crawlid, name)) for name in past)  # read once: they change slowly
-        )
-        past = {name: answer["items"] for name, answer in zip(past, found, strict=True)}
+        found = await asyncio.gather(*(_past(page, name) for name in past))  # read once: they change slowly
+        past = dict(zip(past, found, strict=True))
     total = crawl["total"]
     return page.render(
         "crawl.html",
         crawl=crawl,
         reasons=reasons["items"],
         remembered=reasons["remembered"],
+        history_error=reasons["history_error"],
         **past,
         dropped=_by_count(total["dropped"]),
         retried=_by_count(total["retried"]),
         waiting=(crawl.get("queued_by_domain") or {}).get("items", []),
     )
+
+
+async def _past(page: DashboardPage, name: str) -> list[Any]:
+    """Return the rates or the ends of a crawl. While the history is away, there are none."""
+    try:
+        found = await page.service.get(crawl_path(*_names(page.query), name))
+    except ApiRefused as error:
+        if error.status != _UNAVAILABLE:
+            raise
+        return []
+    items: list[Any] = found["items"]
+    return items
 
 
 async def show_records(page: DashboardPage) -> Response:

@@ -42,6 +42,7 @@ async def crawl_values(page: DashboardPage) -> Mapping[str, Any]:
         "health": health,
         "crawls": running["items"],
         "has_more": bool(running["cursor"]),
+        "history_error": running["history_error"],
         "workers": workers["items"],
         "processes": workers["processes"],
         "troubles": workers["troubles"],

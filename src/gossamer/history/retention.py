@@ -8,7 +8,9 @@ from gossamer.history.tables import crawls, domains, ends, failures, rates
 from gossamer.storage.sql.batches import delete_batch
 
 BATCH: Final = 500
-"""Rows that one transaction deletes of a table. Writers wait meanwhile."""
+"""Rows that one transaction deletes or looks at. Writers wait meanwhile."""
+_CRAWLS: Final = 50
+"""Crawls whose rows one transaction looks for."""
 _FINE_SECONDS: Final = 2 * 86400.0
 """Age up to which a crawl has a rate for each minute. Older ones are one for each hour."""
 
@@ -21,26 +23,25 @@ class RatePosition(NamedTuple):
 
 
 def sweep(connection: Connection, *, before: float) -> bool:
-    """Delete a batch of what is older than `before`. Crawls that run stay. Return whether there may be more."""
-    old = select(crawls.c.token).where(crawls.c.ended < before).order_by(crawls.c.ended).limit(BATCH)
-    tokens = list(connection.scalars(old))
-    most = 0
-    if tokens:
-        for table in (domains, failures):  # bounded for each crawl
-            connection.execute(delete(table).where(table.c.token.in_(tokens)))
-        # The other tables may have many rows of a crawl, which goes with the last of them.
-        for table, order in ((rates, rates.c.minute), (ends, ends.c.at)):
-            of_crawls = table.c.token.in_(tokens)
-            most = max(most, delete_batch(connection, table, of_crawls, limit=BATCH, order=order))
-        if most < BATCH:
-            connection.execute(delete(crawls).where(crawls.c.token.in_(tokens)))
-    for table, which, order in (
+    """Delete up to `BATCH` rows of what is older than `before`. Crawls that run stay. Return whether there may be
+    more."""
+    oldest = select(crawls.c.token).where(crawls.c.ended < before).order_by(crawls.c.ended).limit(_CRAWLS)
+    tokens = list(connection.scalars(oldest))
+    # A crawl goes with the last of its rows, because no other statement would find them.
+    of_crawls = [
+        (table, table.c.token.in_(tokens), table.c.token) for table in (domains, failures, rates, ends, crawls)
+    ]
+    by_age = [
         (ends, ends.c.at < before, ends.c.at),
         (failures, failures.c.at < before, failures.c.at),
         (rates, rates.c.minute < int(before // 60), rates.c.minute),
-    ):
-        most = max(most, delete_batch(connection, table, which, limit=BATCH, order=order))
-    return max(most, len(tokens)) == BATCH
+    ]
+    left = BATCH
+    for table, which, order in [*(of_crawls if tokens else []), *by_age]:
+        left -= delete_batch(connection, table, which, limit=left, order=order)
+        if not left:
+            return True
+    return len(tokens) == _CRAWLS
 
 
 def thin_rates(connection: Connection, *, now: float, after: RatePosition) -> tuple[RatePosition, bool]:

@@ -1,14 +1,24 @@
 """The history as services, the API and commands use it."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import (
+    DatabaseError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    OperationalError,
+    StatementError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from gossamer.errors import HistoryUnavailable
+from gossamer.errors import HistoryRefused, HistoryUnavailable
 from gossamer.history import crawls, ends, failures, rates, retention, turns
 from gossamer.history.crawls import CrawlFilter, PastCrawl
 from gossamer.history.database import HistoryDatabase
@@ -21,19 +31,29 @@ from gossamer.model.messages.history import CrawlEnded, RequestFailed
 
 T = TypeVar("T")
 
+_READ_SECONDS: Final = 5.0
+"""Longest time of a read. A page waits for it, and then shows what is known without the history."""
+_AWAY_SECONDS: Final = 2.0
+"""Time after an outage for which reads fail at once, so that pages do not wait one after the other. Then one read tries
+again, while the others go on failing."""
+
 
 class HistoryStore:
     """History in one database. Every write may be repeated, and may be made by several processes at a time.
 
     The tables are made, or brought up to date, by the first call that reaches the database. Every call may raise
-    HistoryUnavailable, and BadInput for a database of another version.
+    HistoryUnavailable, and BadInput for a database of another version. What writes rows may raise HistoryRefused: then
+    none of the call's rows is written.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Raises BadInput for an address that cannot be used. Nothing is connected yet."""
         self._database = HistoryDatabase(url)
         self._migrating = asyncio.Lock()
         self._is_current = False
+        self._monotonic = monotonic
+        self._outage: _ReadOutage | None = None
+        """The outage that the last read found."""
 
     # --- what the historian writes ------------------------------------------------------------------------------------
 
@@ -132,15 +152,29 @@ class HistoryStore:
         try:
             await self._make_current()
             return await self._database.write(work)
-        except _OUTAGES as error:
-            raise _unavailable(error) from error
+        except _FAULTS as error:
+            raise _refusal(error) or _unavailable(error) from error
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
+        now = self._monotonic()
+        if self._outage is not None:
+            if now < self._outage.until:
+                raise HistoryUnavailable(self._outage.reason)
+            self._outage = self._outage._replace(until=now + _READ_SECONDS)
         try:
-            await self._make_current()
-            return await self._database.read(work)
-        except _OUTAGES as error:
-            raise _unavailable(error) from error
+            async with asyncio.timeout(_READ_SECONDS):  # the thread goes on for a while
+                await self._make_current()
+                found = await self._database.read(work)
+        except TimeoutError:
+            raise self._away(f"no answer within {_READ_SECONDS:g} seconds") from None
+        except _FAULTS as error:
+            raise self._away(str(_unavailable(error))) from error
+        self._outage = None
+        return found
+
+    def _away(self, reason: str) -> HistoryUnavailable:
+        self._outage = _ReadOutage(reason, self._monotonic() + _AWAY_SECONDS)
+        return HistoryUnavailable(reason)
 
     async def _make_current(self) -> None:
         if not self._is_current:
@@ -150,9 +184,42 @@ class HistoryStore:
                     self._is_current = True
 
 
-_OUTAGES = (OperationalError, InterfaceError, PoolTimeout)
-"""Errors of a database that cannot be reached, is full or busy. Others are bugs."""
+class _ReadOutage(NamedTuple):
+    """An outage of the database, as reads found it."""
+
+    reason: str
+    until: float
+    """Time until which reads fail without a try, in seconds of the monotonic clock."""
+
+
+_FAULTS: Final = (StatementError, PoolTimeout, OverflowError)
+"""Errors that calls of a database raise, also for values that it has no form for."""
+_OUTAGES: Final = (OperationalError, InterfaceError, InternalError, PoolTimeout)
+"""Those of a database that cannot be reached, is full or busy. Others are bugs."""
+_LIMIT_EXCEEDED: Final = "54"
+"""Class of PostgreSQL's errors for a value that is too large for it, such as a name for an index. Fixed."""
+_NOT_PERMITTED: Final = "42501"
+"""SQLSTATE of a right that is missing. Fixed."""
+
+
+def _refusal(error: Exception) -> HistoryRefused | None:
+    """Return the error for a row that the database will never take. None: this is another one."""
+    has_no_form = isinstance(error, StatementError) and not isinstance(error, DBAPIError)
+    is_refused = isinstance(error, DataError | IntegrityError | OverflowError) or has_no_form
+    return HistoryRefused(_reason(error)) if is_refused or _sqlstate(error).startswith(_LIMIT_EXCEEDED) else None
 
 
 def _unavailable(error: Exception) -> HistoryUnavailable:
-    return HistoryUnavailable(" ".join(str(getattr(error, "orig", None) or error).split()))
+    """Return the error for an outage. Raises the error if it is none."""
+    is_damaged = type(error) is DatabaseError  # the file is no database, or not a whole one
+    if isinstance(error, _OUTAGES) or is_damaged or _sqlstate(error) == _NOT_PERMITTED:
+        return HistoryUnavailable(_reason(error))
+    raise error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(getattr(error, "orig", None) or error).split())
+
+
+def _sqlstate(error: Exception) -> str:
+    return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")

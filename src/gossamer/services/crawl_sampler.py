@@ -7,13 +7,15 @@ most every `_PAGE_SECONDS`, whatever the number of crawls.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from gossamer.errors import HistoryRefused
 from gossamer.frontier.base import Frontier
 from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
+from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.services.historian")
 
@@ -31,6 +33,8 @@ _DOMAINS = 20
 """Domains of a crawl that one look finds. It looks at new crawls, and at the others in every `_DOMAIN_SWEEPS`-th
 sweep."""
 _DOMAIN_SWEEPS = 30
+_MAX_REFUSED = 10_000
+"""Crawls of which is remembered that their refusal was logged."""
 
 
 class _Sampled(NamedTuple):
@@ -61,6 +65,8 @@ class CrawlSampler:
         self._monotonic = monotonic
         self._running: dict[CrawlId, _Sampled] = {}
         """Crawls that run, as far as this process has seen."""
+        self._refused: set[CrawlId] = set()
+        """Crawls that the database refuses, and of which that is logged."""
         self._sweep = 0
         """Number of the sweep, from 1. The first one also reads the crawls that have ended."""
         self._is_sweeping = False
@@ -117,12 +123,32 @@ class CrawlSampler:
         domains = {
             crawl: [domain.domain for domain in waiting] for crawl, waiting in zip(looked_at, found, strict=True)
         }
-        await self._history.record_crawls(list(changed.values()), now=self._now(), domains=domains)
+        await self._write(list(changed.values()), domains)
         for info in infos:
             if info.state is CrawlState.RUNNING:
                 self._running[info.crawl] = _Sampled(self._sweep, _counts(info))
             else:
                 self._running.pop(info.crawl, None)
+
+    async def _write(self, infos: Sequence[CrawlInfo], domains: Mapping[CrawlId, Sequence[str]]) -> None:
+        """Write crawls; where the database refuses them, each half by itself, and so on. One that is refused alone is
+        left out."""
+        try:
+            await self._history.record_crawls(infos, now=self._now(), domains=domains)
+        except HistoryRefused as error:
+            if len(infos) == 1:
+                self._note_refused(infos[0].crawl, error)
+                return
+            for part in (infos[: len(infos) // 2], infos[len(infos) // 2 :]):
+                theirs = {info.crawl: domains[info.crawl] for info in part if info.crawl in domains}
+                await self._write(part, theirs)
+
+    def _note_refused(self, crawl: CrawlId, error: HistoryRefused) -> None:
+        if crawl not in self._refused:
+            if len(self._refused) >= _MAX_REFUSED:
+                self._refused.clear()
+            self._refused.add(crawl)
+            log.error("%s the crawl %s, which it does not remember: %s", logs.HISTORY_REFUSED, crawl, error)
 
     def _has_changed(self, info: CrawlInfo) -> bool:
         seen = self._running.get(info.crawl)

@@ -91,7 +91,8 @@ HISTORY: Final = MetricInfo(
     "gossamer_history_messages_total",
     "counter",
     ("kind",),
-    "Messages that the historian has recorded: ended (ends of runs), failed (examples of failed requests)",
+    "Messages that the historian has taken: ended (ends of runs), failed (examples of failed requests), refused (not "
+    "recorded, because the database refuses them: they are dead letters)",
 )
 RECLAIMED: Final = MetricInfo("gossamer_reclaimed_total", "counter", (), "Requests reclaimed from dead workers")
 TRIMMED: Final = MetricInfo(

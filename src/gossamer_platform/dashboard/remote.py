@@ -44,12 +44,32 @@ class RemoteApi:
 class RemoteClient(ApiClient):
     """Calls the API for one visitor."""
 
-    def __init__(self, api: RemoteApi, *, record: Record | None = None) -> None:
-        """`record`: is called with each change that was made; None: the API itself records them."""
+    def __init__(self, api: RemoteApi, *, announce: Record | None = None, record: Record | None = None) -> None:
+        """`announce`: is called before each change, and may raise ApiRefused; then the change is not made. `record`: is
+        called after a change that was not made, or perhaps not. None: the API itself records its changes."""
         self._api = api
+        self._announce = announce
         self._record = record
 
     async def _exchange(self, call: ApiCall) -> tuple[int, bytes]:
+        if call.method not in _AUDITED or self._announce is None:
+            return await self._answer(call)
+        action = f"crawl.{call.method.lower()}"
+        await self._announce(action, call.path)  # before the change: this process may be killed right after it
+        try:
+            status, content = await self._answer(call)
+        except ApiRefused as error:
+            await self._failed(action, call, error.detail)
+            raise
+        if status >= 400:
+            await self._failed(action, call, refusal(status, content).detail)
+        return status, content
+
+    async def _failed(self, action: str, call: ApiCall, reason: str) -> None:
+        if self._record is not None:
+            await self._record(f"{action}.failed", f"{call.path} {reason}")
+
+    async def _answer(self, call: ApiCall) -> tuple[int, bytes]:
         response = await self._response(call)
         try:
             content = await response.aread()
@@ -57,8 +77,6 @@ class RemoteClient(ApiClient):
             raise self._away(error) from None
         finally:
             await response.aclose()
-        if self._record is not None and call.method in _AUDITED and response.status_code < 400:
-            await self._record(f"crawl.{call.method.lower()}", call.path)
         return response.status_code, content
 
     async def stream(self, call: ApiCall) -> StreamedAnswer:

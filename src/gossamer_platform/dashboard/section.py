@@ -1,16 +1,17 @@
 """Section of the dashboard about the platform, and what puts it beside an API: in this process, or in another one."""
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp
 
 from gossamer.dashboard.crawl_section import crawl_section
 from gossamer.dashboard.sections import Connect, DashboardSection, NavigationEntry, OverviewPart, PageRoute
-from gossamer.dashboard.service import ApiClient, InProcessClient
+from gossamer.dashboard.service import ApiClient, ApiRefused, InProcessClient
 from gossamer.dashboard.visitors import ADMIN, DEPLOY, RUN, Visitor
 from gossamer_platform.dashboard import groups, jobs, nodes, overview, projects, schedules, tokens
 from gossamer_platform.dashboard.remote import RemoteApi, RemoteClient
+from gossamer_platform.manager.operations import Manager
 
 ROUTES: Final = {
     "/jobs": PageRoute("GET", jobs.show_list),
@@ -55,9 +56,6 @@ _NAVIGATION: Final = (
     NavigationEntry("/audit", "nav.audit", ADMIN, is_for_all=True),
 )
 
-Record = Callable[[str, str, str], Awaitable[None]]
-"""Adds an entry to the audit: who did what to what."""
-
 
 def platform_section(connect: Connect) -> DashboardSection:
     """Return the section about the platform whose clients `connect` returns."""
@@ -87,12 +85,18 @@ def remote_section(url: str, token: str) -> DashboardSection:
     return platform_section(lambda _visitor, _client: RemoteClient(api))
 
 
-def crawls_section(url: str, token: str, record: Record) -> DashboardSection:
+def crawls_section(url: str, token: str, manager: Manager) -> DashboardSection:
     """Return the section about a crawl service in another process, for the dashboard of a manager, whose audit has each
     change."""
     api = RemoteApi(url.rstrip("/"), token, what="crawl service")
 
     def connect(visitor: Visitor, _client: tuple[str, int] | None) -> ApiClient:
-        return RemoteClient(api, record=lambda action, subject: record(visitor.name, action, subject))
+        async def announce(action: str, subject: str) -> None:
+            try:
+                await manager.announce(visitor.name, action, subject)
+            except SQLAlchemyError as error:
+                raise ApiRefused(503, f"nothing was changed, because the audit cannot be written: {error}") from None
+
+        return RemoteClient(api, announce=announce, record=lambda *entry: manager.record(visitor.name, *entry))
 
     return crawl_section(connect)

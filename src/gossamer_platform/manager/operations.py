@@ -470,6 +470,10 @@ class Manager:
         self.wake_nodes()
         return JobState.PENDING if all(stop.was_pending for stop in stopped) else JobState.RUNNING
 
+    async def announce(self, actor: str, action: str, subject: str) -> None:
+        """Add an entry to the audit, before the action. Raises SQLAlchemyError; then the action must not follow."""
+        await self.database.write(lambda connection: tokens.record_action(connection, actor, action, subject))
+
     async def record(self, actor: str, action: str, subject: str) -> None:
         """Add an entry to the audit, after the action. It does not fail: the action has happened, and a client that got
         an error would repeat it."""

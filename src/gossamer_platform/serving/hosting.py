@@ -65,7 +65,7 @@ def platform_app(app: CloudApp, scrapyd: ScrapydApp) -> ASGIApp:
     sections = [own_section(scrapyd.v1, PRINCIPAL)]
     if config.crawl_service:
         service = CrawlService.of(config.crawl_service, config.crawl_service_token)
-        sections.insert(0, crawls_section(service.url, service.token, manager.record))
+        sections.insert(0, crawls_section(service.url, service.token, manager))
     gate = PlatformGate(manager.database, scrapyd.access)
     return beside_dashboard(app, gate, sections, prefix_header=config.prefix_header)
 

@@ -9,11 +9,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import func, select
 
-from gossamer.errors import BadInput, HistoryUnavailable
+from gossamer.errors import BadInput, HistoryRefused, HistoryUnavailable
 from gossamer.history import tables
 from gossamer.history.database import HistoryDatabase
 from gossamer.history.failures import EXAMPLES
-from gossamer.history.retention import RatePosition
+from gossamer.history.retention import BATCH, RatePosition
 from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
@@ -289,6 +289,22 @@ async def test_what_is_older_than_it_is_kept_goes(history: HistoryStore, url: st
     }  # fmt: skip
 
 
+async def test_no_transaction_of_a_sweep_deletes_many_rows(history: HistoryStore, url: str) -> None:
+    """Crawls have any number of domains, failures and rates. Writers wait while they are deleted."""
+    old = [info(f"old{number}", ended=NOW - 9 * DAY, started=NOW - 10 * DAY) for number in range(60)]
+    domains = {each.crawl: [f"{number}.test" for number in range(30)] for each in old}
+    await history.record_crawls(old, now=NOW - 9 * DAY, domains=domains)
+    failed = [failure(each.crawl.crawlid, number, reason=f"r{number}") for each in old for number in range(20)]
+    await history.record_messages([], failed)
+    before, more = sum((await counts(url)).values()), True
+    while more:
+        more = await history.sweep(before=NOW - 7 * DAY)
+        after = sum((await counts(url)).values())
+        assert before - after <= BATCH
+        before = after
+    assert before == 0
+
+
 async def test_old_rates_become_one_an_hour(history: HistoryStore, url: str) -> None:
     for minute in range(0, 4 * 60, 7):
         samples = [info(f"c{number}", fetched=minute) for number in range(20)]
@@ -327,3 +343,65 @@ async def test_a_database_that_is_away_is_an_outage() -> None:
         await store.crawls(limit=1)
     assert "secret" not in str(caught.value)
     await store.close()
+
+
+async def test_a_row_that_can_never_be_stored_is_refused_and_is_no_outage(history: HistoryStore, url: str) -> None:
+    """An outage is waited for; what is refused would be refused for ever. Nothing of the call is written."""
+    for run in (2**63, 2**70):
+        with pytest.raises(HistoryRefused):
+            await history.record_messages([end("good", at=NOW), end("bad", at=NOW, run=run)], [failure("good", 1)])
+    with pytest.raises(HistoryRefused):
+        await history.record_crawls([info("good"), info("bad", run=2**64)], now=NOW)
+    if url.startswith("postgresql"):  # SQLite has no such limits
+        with pytest.raises(HistoryRefused):
+            await history.record_messages([end("long", at=NOW, event="e" * 33)], [])
+        appid = "".join(random.Random(1).choices([chr(number) for number in range(0x4E00, 0x9FFF)], k=4000))
+        with pytest.raises(HistoryRefused):
+            await history.record_crawls([info("good"), info("bad", appid=appid)], now=NOW)
+    assert set((await counts(url)).values()) == {0}
+
+
+class _Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_reads_of_a_database_that_is_away_do_not_wait_one_after_the_other() -> None:
+    """After an outage, reads fail without a try for a while. Then one tries, and the others go on failing."""
+    tries: list[int] = []
+    answering, is_tried = asyncio.Event(), asyncio.Event()
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tries.append(len(tries))
+        is_tried.set()
+        await answering.wait()
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    clock = _Clock()
+    port = server.sockets[0].getsockname()[1]
+    store = HistoryStore(f"postgresql+psycopg://a@127.0.0.1:{port}/none?sslmode=disable", monotonic=clock)
+
+    async def read() -> None:
+        with pytest.raises(HistoryUnavailable):
+            await store.crawl(CrawlId("shop", "c"))
+
+    answering.set()
+    await read()
+    first = len(tries)
+    await asyncio.gather(*(read() for _ in range(20)))
+    assert len(tries) == first
+    clock.now = 60.0
+    answering.clear()
+    is_tried.clear()
+    trying = asyncio.create_task(read())
+    await is_tried.wait()
+    await asyncio.gather(*(read() for _ in range(20)))
+    answering.set()
+    await trying
+    assert len(tries) == 2 * first
+    await store.close()
+    server.close()
+    await server.wait_closed()

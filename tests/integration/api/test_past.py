@@ -160,19 +160,40 @@ async def test_without_a_history_the_api_says_so(service: Service) -> None:
     assert (await service.http.get("/v1/crawls?state=lost")).json()["items"] == []
     refused = await service.http.get("/v1/crawls?text=one")
     assert (refused.status_code, "history.database" in refused.text) == (400, True)
-    assert (await service.http.get("/v1/crawls/shop/one/reasons")).json() == {"items": [], "remembered": False}
+    assert (await service.http.get("/v1/crawls/shop/one/reasons")).json() == {
+        "items": [], "remembered": False, "history_error": "",
+    }  # fmt: skip
     for name in ("rates", "ends"):
         answer = await service.http.get(f"/v1/crawls/shop/one/{name}")
         assert (answer.status_code, "history.database" in answer.text) == (404, True)
     assert "<code>history.database</code>" in await text(service, "/crawls")
 
 
-async def test_a_database_that_is_away_is_said(start: Start) -> None:
+async def test_while_the_database_is_away_what_runs_is_shown_and_that_it_is_away(start: Start) -> None:
+    """The frontier and the bus know what runs. Only what nothing else knows is an error."""
     store = HistoryStore("postgresql+psycopg://a@127.0.0.1:1/none")
+    crawl = "/v1/crawls/shop/one"
     async with start(history=store) as service:
-        answer = await service.http.get("/v1/crawls")
-        assert (answer.status_code, answer.json()["title"]) == (503, "History unavailable")
-        assert answer.headers["retry-after"]
+        await submit(service, "one", url="http://a.test/")
+        for path, items in (("/v1/crawls", ["one"]), ("/v1/crawls?state=running&limit=1", ["one"])):
+            answer = (await service.http.get(path)).json()
+            assert ([item["crawlid"] for item in answer["items"]], answer["remembered"]) == (items, False)
+            assert "connection failed" in answer["history_error"]
+        for path in (f"{crawl}/reasons", f"{crawl}/url?url=http://a.test/"):
+            answer = await service.http.get(path)
+            assert (answer.status_code, "connection failed" in answer.json()["history_error"]) == (200, True)
+        for path in (crawl, f"{crawl}/pages", "/v1/crawls/shop/other/pages"):
+            assert (await service.http.get(path)).status_code == 200, path
+        only_there = ("?text=o", "?domain=a.test", "?state=lost", "?cursor=MS4wIDE", "/shop/other", "/shop/one/rates")
+        for path in only_there:
+            answer = await service.http.get(f"/v1/crawls{path}")
+            assert (answer.status_code, answer.json()["title"]) == (503, "History unavailable"), path
+            assert answer.headers["retry-after"]
+        for page in ("", "crawls", "crawl?appid=shop&crawlid=one",
+                     "crawl/why?appid=shop&crawlid=one&url=http://a.test/"):  # fmt: skip
+            shown = await service.http.get(f"/ui/{page}")
+            assert (shown.status_code, "The history is away" in shown.text) == (200, True), page
+            assert "a.test" in shown.text or "one" in shown.text
     await store.close()
 
 

@@ -62,7 +62,12 @@ def _each_dashboard_shows_both(api: int, port: int) -> None:
     stopped = httpx.post(f"http://127.0.0.1:{port}/ui/crawl/stop", data={"appid": "shop", "crawlid": "nightly"})
     assert stopped.status_code == 303
     assert httpx.get(f"http://127.0.0.1:{api}/v1/crawls/shop/nightly").json()["state"] == "stopped"
-    entry = httpx.get(f"http://127.0.0.1:{port}/v1/audit").json()[0]
+    refused = httpx.post(f"http://127.0.0.1:{port}/ui/crawl/stop", data={"appid": "shop", "crawlid": "unknown"})
+    assert refused.status_code == 404
+    failed, asked, entry, *_ = httpx.get(f"http://127.0.0.1:{port}/v1/audit").json()
+    assert (asked["action"], asked["subject"]) == ("crawl.delete", "/v1/crawls/shop/unknown")
+    assert failed["action"] == "crawl.delete.failed"
+    assert failed["subject"] == "/v1/crawls/shop/unknown there is no crawl shop/unknown"
     assert (entry["actor"], entry["action"]) == ("local", "crawl.delete")
     assert entry["subject"] == "/v1/crawls/shop/nightly"
 

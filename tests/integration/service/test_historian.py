@@ -25,8 +25,8 @@ from gossamer.history.database import HistoryDatabase
 from gossamer.history.store import HistoryStore
 from gossamer.history.tables import ends
 from gossamer.model.crawl import Crawl, CrawlId, Terms
-from gossamer.model.json_codec import encode_value
-from gossamer.model.messages.history import RequestFailed
+from gossamer.model.json_codec import decode, encode_value
+from gossamer.model.messages.history import CrawlEnded, RequestFailed
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, spider_seed
 from gossamer.services.crawl_sampler import CrawlSampler
@@ -129,15 +129,19 @@ async def cluster(bus: StreamsBus, one_server: Server, blobs: BlobStore, url: st
     await history.close()
 
 
-async def begin(frontier: ValkeyFrontier, *names: str) -> None:
+async def begin(frontier: ValkeyFrontier, *names: str, appid: str = "shop") -> None:
     """Begin crawls of three requests each."""
     submissions = []
     for name in names:
-        crawl = Crawl(id=CrawlId("shop", name), max_pages=50)
+        crawl = Crawl(id=CrawlId(appid, name), max_pages=50)
         urls = [f"http://a.test/{name}/{number}" for number in range(3)]
         fingerprints = [fingerprint(url, seed=spider_seed(frontier.secret, "link")) for url in urls]
         submissions.append(Submission(crawl, Terms(), [Batch("link", "a.test", 1, 0, urls, fingerprints)]))
     await frontier.submit(submissions)
+
+
+def end_of(name: str, *, run: int = 1) -> CrawlEnded:
+    return CrawlEnded(event_id=f"{name}-{run}"[:32], kind="finished", appid="shop", crawlid=name, run=run, at=1.0)
 
 
 async def run_until(step: Callable[[], Awaitable[object]], done: Callable[[], Awaitable[bool]]) -> None:
@@ -225,6 +229,41 @@ async def test_what_an_outage_interrupts_goes_on(url: str) -> None:
         await run_until(sample, is_there)
         await shards.close()
     await history.close()
+
+
+async def test_what_the_database_refuses_is_set_aside_and_the_rest_goes_on(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be refused for ever: a message becomes a dead letter, and a crawl is left out."""
+    # PostgreSQL's indexes take no application of this length; SQLite's do.
+    long_one = "".join(random.Random(1).choices([chr(number) for number in range(0x4E00, 0x9FFF)], k=4000))
+    await cluster.begin("before")
+    await begin(cluster.frontier, "x", appid=long_one)
+    await cluster.begin("after")
+    good = [end_of(name) for name in ("a", "b", "c", "d", "e")]
+    bad = [end_of("a", run=2**70), end_of("b", run=2**63)]
+    values = [encode_value(message) for message in (*good[:2], bad[0], *good[2:], bad[1])]
+    role = cluster.historian("a")
+    await role.run_once()  # makes the topic
+    await cluster.bus.publish(Topics().history, values)
+
+    async def is_done() -> bool:
+        states = [await state_of(cluster.history, name) for name in ("before", "after")]
+        return len(await cluster.recorded_ends()) == len(good) and states == ["running"] * 2
+
+    await run_until(role.run_once, is_done)
+    reader = await cluster.bus.read([Topics().dead_letter], from_beginning=True)
+    letters = [decode(message.value) for message in await reader.take(at_most=9, wait_seconds=5)]
+    await reader.close()
+    assert [letter["message"].encode() for letter in letters] == [encode_value(message) for message in bad]
+    assert all(letter["topic"] == Topics().history and letter["reason"] for letter in letters)
+    await role.run_once()
+    again = await cluster.bus.consume([Topics().history], group=f"{Topics().prefix}-historian")
+    assert await again.lag() == 0
+    await again.close()
+    refused = [record.message for record in caplog.records if record.message.startswith("history_refused the crawl")]
+    assert len(refused) == (1 if cluster.url.startswith("postgresql") else 0)
+    await role.close()
 
 
 async def test_two_historians_count_once(cluster: Cluster) -> None:
