@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
 EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics analytics-programs docs dist proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics analytics-programs docs dist proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
@@ -51,6 +51,9 @@ bench-jobs: setup  ## From the request of a job to its process, on an idle node:
 
 bench-pending: setup  ## Add, list and take jobs while 10,000 wait, on SQLite and PostgreSQL.
 	$(BIN)/python -m bench.pending_jobs $(ARGS)
+
+bench-dashboard: setup  ## The dashboard: ARGS=log follows 10,000 lines a second in Chromium.
+	$(BIN)/python -m bench.dashboard $(ARGS)
 
 bench-view: setup  ## What the performance view costs a Scrapy process and a worker.
 	$(BIN)/python -m bench.view $(ARGS)

@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--log-mb", type=int, default=1024)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gossamer-bench-") as folder:
-        for name, server in (("gossamer scrapyd", _Scrapyd), ("gossamer manager", _Manager)):
+        for name, server in (("gossamer scrapyd", ScrapydServer), ("gossamer manager", _Manager)):
             place = Path(folder, name.replace(" ", "-"))
             place.mkdir()
             with server(place).running() as running:
@@ -120,7 +120,9 @@ class _Server:
         raise NotImplementedError
 
 
-class _Scrapyd(_Server):
+class ScrapydServer(_Server):
+    """`gossamer scrapyd`."""
+
     arguments = ("scrapyd",)
     database = "dbs/gossamer/state.db"
 

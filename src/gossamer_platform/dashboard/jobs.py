@@ -75,13 +75,13 @@ async def read_log(page: DashboardPage) -> Response:
     """
     start = page.query.get("start")
     query: dict[str, Any] = {"attempt": page.query.get("attempt") or None}
-    if start is not None:
-        begin = int(start) if start.isascii() and start.isdigit() else 0
+    if page.query.get("end"):
+        query["tail"] = _LOG_BYTES
+    elif start is not None:
+        begin = int(start) if start.isascii() and start.isdigit() and len(start) < 19 else 0
         query |= {"start": begin, "stop": begin + _LOG_BYTES}
-        if page.query.get("end"):
-            query = {"attempt": query["attempt"], "tail": _LOG_BYTES}
     answer = await page.platform.stream(ApiCall("GET", f"/v1/jobs/{row_number(page.query)}/log", query))
-    return page.pass_on(answer, "x-next-start")
+    return page.pass_on(answer, "x-next-start", "x-log-length")
 
 
 async def show_items(page: DashboardPage) -> Response:

@@ -50,14 +50,15 @@ async def get_log(
     tail: Annotated[int | None, Query(ge=1, lt=2**63, description="Number of bytes at the end to return.")] = None,
     contains: Annotated[str, Query(max_length=1000, description="Text of the lines to return.")] = "",
 ) -> StreamingResponse:
-    """Return the log as it is now, as plain text. The header X-Next-Start is the value of `start` that continues."""
+    """Return the log as it is now, as plain text. The header X-Next-Start is the value of `start` that continues,
+    X-Log-Length the length of the whole log."""
     row = await visible_job(client, job_id)
     _check_attempt(row, attempt)
     file = await in_reader(client.context.files.open, row, FileKind.LOG, attempt)
     length = 0 if file is None else await in_reader(file.length)
     end = length if stop is None else min(stop, length)
     start = min(start, end) if tail is None else max(0, end - tail)
-    headers = {**_FILE_HEADERS, "X-Next-Start": str(end)}
+    headers = {**_FILE_HEADERS, "X-Next-Start": str(end), "X-Log-Length": str(length)}
     content = iter(()) if file is None else file_pieces(file, start, end)
     if contains:
         content = matching_lines(content, contains.encode())
