@@ -129,7 +129,11 @@ def recrawl(folder: Path, site: Served, *arguments: str, code: int = 0, obeys: b
 
 def changes(folder: Path, site: Served, since: int = 0) -> list[dict[str, Any]]:
     done = subprocess.run(
-        command("changes", "--json", "--since", str(since)), cwd=folder, capture_output=True, text=True, timeout=110
+        command("crawls", "changes", "--json", "--since", str(since)),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=110,
     )
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -194,15 +198,15 @@ def test_a_cursor_that_does_not_exist_is_refused(tmp_path: Path, site: Served) -
     write(site, "index.html")
     recrawl(tmp_path, site)
     done = subprocess.run(
-        command("changes", "--since", "99"), cwd=tmp_path, capture_output=True, text=True, timeout=110
+        command("crawls", "changes", "--since", "99"), cwd=tmp_path, capture_output=True, text=True, timeout=110
     )
     assert done.returncode == 2
     assert "the cursor 99 is not one of this crawl: its last one is 1" in done.stderr
 
 
 def test_a_folder_without_such_a_crawl_says_how_to_start_one(tmp_path: Path) -> None:
-    for name in ("changes", "fresh"):
-        done = subprocess.run(command(name), cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    for name in ("changes", "freshness"):
+        done = subprocess.run(command("crawls", name), cwd=tmp_path, capture_output=True, text=True, timeout=110)
         assert done.returncode == 2
         assert "--recrawl-once" in done.stderr
 
@@ -392,7 +396,7 @@ def test_commands_tell_how_fresh_pages_are_and_when_they_are_visited(tmp_path: P
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    shown = json.loads(output_of("fresh", "--json"))
+    shown = json.loads(output_of("crawls", "freshness", "--json"))
     assert shown["rounds"] == 2
     [domain] = shown["domains"]
     assert (domain["domain"], domain["pages"], domain["gone"]) == ("127.0.0.1", 2, 0)

@@ -3,7 +3,7 @@
 import os
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 from gossamer.cli.parser import OPTIONS_PANEL, CommandGroup, Description, Parameter, ProgramCommand
 
@@ -12,6 +12,8 @@ _MOST_COLUMNS = 120
 _LEAST_TEXT = 20
 """Minimum number of columns for help texts, even if lines become longer than a narrow terminal."""
 _BOLD, _VALUE, _DIM, _END = "\033[1;36m", "\033[33m", "\033[2m", "\033[0m"
+_CommandLines = Sequence[tuple[str, str]]
+"""Names of commands and their lines."""
 _HELP = Parameter(
     name="help",
     description=Description(
@@ -34,32 +36,28 @@ def help_of(command: ProgramCommand | CommandGroup) -> str:
         if one.is_argument:  # the panel of the options comes next, whatever the first option is
             panels.setdefault(OPTIONS_PANEL, [])
     panels.setdefault(OPTIONS_PANEL, []).append(_row(_HELP))
-    lines = command_lines((name, one.paragraphs[0]) for name, one in command.commands.items())
-    return _page(f"{command.path} [OPTIONS]{usage}", command.paragraphs, panels, lines)
+    lines = [(name, one.paragraphs[0]) for name, one in command.commands.items()]
+    return _page(f"{command.path} [OPTIONS]{usage}", command.paragraphs, panels, {"Commands": lines} if lines else {})
 
 
 def list_of_commands(
-    usage: str, paragraphs: list[str], options: list[Parameter], commands: Iterable[tuple[str, str]], end: str
+    usage: str, paragraphs: list[str], options: list[Parameter], groups: Mapping[str, _CommandLines], end: str
 ) -> str:
-    """Return the help of the program: its options, and a line for each command."""
+    """Return the help of the program: its options, and a line for each command, in groups with a title."""
     panels = {OPTIONS_PANEL: [_row(one) for one in (*options, _HELP)]}
-    return f"{_page(usage, paragraphs, panels, command_lines(commands))}\n\n {end}"
-
-
-def command_lines(commands: Iterable[tuple[str, str]]) -> list[tuple[str, str, str, str]]:
-    """Return the rows of the panel of commands."""
-    return [(name, "", "", text) for name, text in commands]
+    return f"{_page(usage, paragraphs, panels, groups)}\n\n {end}"
 
 
 def _page(
     usage: str, paragraphs: list[str], panels: dict[str, list[tuple[str, str, str, str]]],
-    commands: list[tuple[str, str, str, str]],
+    groups: Mapping[str, _CommandLines],
 ) -> str:  # fmt: skip
     width = _columns()
     parts = [f"\n Usage: {usage}", *(_paragraph(text, width) for text in paragraphs)]
     boxes = [_panel(title, rows, width) for title, rows in panels.items()]
-    if commands:
-        boxes.append(_panel("Commands", commands, width))
+    longest = max((len(name) for lines in groups.values() for name, _ in lines), default=0)
+    for title, lines in groups.items():
+        boxes.append(_panel(title, [(name.ljust(longest), "", "", text) for name, text in lines], width))
     return "\n\n".join(parts) + "\n\n" + "\n".join(boxes)
 
 

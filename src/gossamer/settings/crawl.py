@@ -370,13 +370,14 @@ class CrawlSettings(SettingGroup):
     recrawl: bool = field_of(
         False,
         "Keep the crawl up to date: fetch all pages once, then for ever each page when it is due, and note what is "
-        "new, changed, gone or back. Ctrl-C stops it, the same command resumes it; gossamer changes lists the changes",
+        "new, changed, gone or back. Ctrl-C stops it, the same command resumes it; gossamer crawls changes lists the "
+        "changes",
         option=SettingOption(WHAT),
     )
     recrawl_once: bool = field_of(
         False,
         "Keep the crawl up to date with one round: fetch all pages the first time, and then only what has changed, by "
-        "conditional requests. For cron; gossamer changes lists the changes",
+        "conditional requests. For cron; gossamer crawls changes lists the changes",
         option=SettingOption(WHAT),
     )
     budget: str = field_of(

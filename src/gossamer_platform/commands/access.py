@@ -18,8 +18,10 @@ from gossamer.platform_client.http import ServerRefused
 from gossamer.platform_client.platform import PlatformClient
 from gossamer.policy.words import counted
 
-variables = CommandGroup(help="List, set and delete the environment variables and secrets of a project.")
-tokens = CommandGroup(help="List, make and revoke tokens, by which persons, programs and nodes use a server.")
+variables = CommandGroup(
+    help="List, set and delete variables and secrets. The jobs of a project get them in their environment."
+)
+tokens = CommandGroup(help="List, make and revoke the tokens that a server accepts.")
 
 _SCOPES = ("read", "run", "deploy", "admin", "node")
 """Scopes of tokens. Fixed: they are those of the API."""

@@ -80,7 +80,7 @@ def deploy(
     quiet: options.Quiet = False,
     json: targets.Json = False,
 ) -> None:
-    """Deploy the Scrapy project of this folder, and wait until its spiders are listed.
+    """Deploy the Scrapy project of this folder. Waits until its spiders are listed.
 
     gossamer deploy
 

@@ -1,6 +1,6 @@
-"""`gossamer jobs` and `gossamer job`: show jobs, their logs and items; cancel them, and run them again.
+"""`gossamer jobs`: shows jobs, their logs and items; cancels them, and runs them again.
 
-Fixed: flags, exit codes, and the fields of `--json`, which are those of the API.
+Fixed: names of commands and flags, exit codes, and the fields of `--json`, which are those of the API.
 """
 
 import sys
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gossamer.cli import targets, terminal
-from gossamer.cli.parser import argument, option
+from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.errors import BadInput
 from gossamer.platform_client.http import ServerRefused, ServerUnreachable
 from gossamer.platform_client.platform import ENDED, PlatformClient
@@ -35,8 +35,11 @@ _GROUP_JOBS: Final = 1000
 _FORMATS: Final = ("jsonl", "json", "csv", "xml")
 """Formats of items. Those of the API: fixed."""
 
+app = CommandGroup(help="List jobs, read their logs and items, cancel them.")
 
-def jobs(
+
+@app.command("list")
+def list_jobs(
     target: targets.Target = None,
     project: Annotated[
         str | None,
@@ -65,9 +68,9 @@ def jobs(
 ) -> None:
     """List jobs, the latest first.
 
-    gossamer jobs
+    gossamer jobs list
 
-    gossamer jobs --state running --state pending --watch
+    gossamer jobs list --state running --state pending --watch
     """
     here = targets.here()
     chosen = choose_target(target, here)
@@ -155,86 +158,148 @@ def _table(found: list[dict[str, Any]], *, with_project: bool) -> Table:
 Identity = Annotated[
     str, argument(metavar="JOB", help="Number of the job, its name, or a group such as g3.", show_default=False)
 ]
-Log = Annotated[bool, option("--log", help="Print its log.")]
-Follow = Annotated[bool, option("--follow", "-f", help="With --log: go on until the job has ended.")]
-Items = Annotated[bool, option("--items", help="Print its items.")]
-Format = Annotated[str, option("--format", metavar="|".join(_FORMATS), help="Format of --items.")]
-Attempt = Annotated[int, option("--attempt", min=0, metavar="N", help="Log or items of this attempt. 0: the last.")]
-Cancel = Annotated[bool, option("--cancel", help="Cancel it. Twice: do not wait for an orderly end.")]
-Again = Annotated[bool, option("--again", help="Run it again, with the same arguments and settings.")]
+OneJob = Annotated[str, argument(metavar="JOB", help="Number of the job, or its name.", show_default=False)]
+Attempt = Annotated[int, option("--attempt", min=0, metavar="N", help="Attempt to print. 0: the last.")]
 Wait = Annotated[bool, option("--wait", help="Wait for its end. Exit code 1 if it failed.")]
 
 
-def job(
+@app.command("show")
+def show_job(
     identity: Identity,
     target: targets.Target = None,
     project: targets.Project = None,
     *,
-    log: Log = False,
-    follow: Follow = False,
-    items: Items = False,
-    form: Format = "jsonl",
-    attempt: Attempt = 0,
-    cancel: Cancel = False,
-    again: Again = False,
     wait: Wait = False,
     json: targets.Json = False,
 ) -> None:
-    """Show one job: its state, its log or its items; cancel it, or run it again.
+    """Show a job: its state, its arguments and limits, its last error.
 
-    gossamer job 17
+    gossamer jobs show 17
 
-    gossamer job 17 --log -f
-
-    gossamer job 17 --items --format csv > items.csv
-
-    gossamer job g3 --cancel
-
-    A group is several jobs that one command has made. --items prints those of all its jobs, one JSON object a line;
-    --again runs those again that have not finished.
+    A group, such as g3, is several jobs that one command has made. This shows its jobs.
     """
-    if sum((log, items, cancel, again)) > 1:
-        raise BadInput("give one of --log, --items, --cancel and --again")
-    if follow and not log:
-        raise BadInput("-f needs --log")
+    client = targets.connect_platform(target, targets.here())
+    if (group := group_number(identity)) is not None:
+        _show_group(client, client.call("GET", f"/groups/{group}"), wait=wait, json=json)
+    else:
+        _print_job(client, client.job(_number(client, identity, project)), wait=wait, json=json)
+
+
+@app.command("log")
+def print_log(
+    identity: OneJob,
+    target: targets.Target = None,
+    project: targets.Project = None,
+    attempt: Attempt = 0,
+    *,
+    follow: Annotated[bool, option("--follow", "-f", help="Go on until the job has ended.")] = False,
+) -> None:
+    """Print the log of a job.
+
+    gossamer jobs log 17 -f
+
+    With -f the exit code is 1 if the job failed.
+    """
+    client = targets.connect_platform(target, targets.here())
+    if group_number(identity) is not None:
+        raise BadInput(f"a group has no log of its own. `gossamer jobs show {identity}` lists its jobs.")
+    number = _number(client, identity, project)
+    found = client.job(number)
+    if found.get("log_deleted"):
+        terminal.say(f"retention has deleted the log of job {number}: {_retention_text(client, found, 'logs')}.")
+        raise SystemExit(1)
+    if not follow:
+        _print_bytes(client.read(f"/jobs/{number}/log", attempt=attempt))
+        return
+    terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer jobs cancel {number}")
+    follow_log(client, number)
+    ended = client.wait(number)
+    show_end(ended, on_stderr=True)
+    raise SystemExit(exit_code_of(ended))
+
+
+@app.command("items")
+def print_items(
+    identity: Identity,
+    target: targets.Target = None,
+    project: targets.Project = None,
+    form: Annotated[str, option("--format", metavar="|".join(_FORMATS), help="Format of the items.")] = _FORMATS[0],
+    attempt: Attempt = 0,
+) -> None:
+    """Print the items of a job; of a group, those of all its jobs.
+
+    gossamer jobs items 17 --format csv > items.csv
+    """
     if form not in _FORMATS:
         raise BadInput(
             f"--format: there is no format {form!r:.40}. Write {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}."
         )
     client = targets.connect_platform(target, targets.here())
-    if (group := group_number(identity)) is not None:
-        if log or form != "jsonl" or attempt:
-            raise BadInput(f"a group has no log of its own. `gossamer jobs --group {identity}` lists its jobs.")
-        _run_group(client, group, items=items, cancel=cancel, again=again, wait=wait, json=json)
-        return
-    number = _number(client, identity, project)
-    if log:
-        _print_log(client, number, attempt, follow=follow)
-    elif items:
+    if (group := group_number(identity)) is None:
+        number = _number(client, identity, project)
         _print_bytes(client.read(f"/jobs/{number}/items.{form}", attempt=attempt))
         _exit_if_items_are_missing(client, [client.job(number)] if attempt == 0 else [])
+        return
+    if form != _FORMATS[0] or attempt:
+        raise BadInput(f"the items of a group are printed as {_FORMATS[0]}, and of the last attempts only")
+    members = _members(client, group)
+    for each in members:
+        _print_bytes(client.read(f"/jobs/{each['id']}/items.{form}"))
+    _exit_if_items_are_missing(client, members)
+
+
+@app.command("cancel")
+def cancel_job(
+    identity: Identity, target: targets.Target = None, project: targets.Project = None, *, json: targets.Json = False
+) -> None:
+    """Cancel a job, or the jobs of a group. A second time: do not wait for an orderly end.
+
+    gossamer jobs cancel 17
+    """
+    client = targets.connect_platform(target, targets.here())
+    if (number := group_number(identity)) is not None:
+        group = client.call("GET", f"/groups/{number}")
+        if ENDED.issuperset(group["jobs"]):
+            terminal.say(f"all jobs of group g{number} had ended before, so there is nothing to cancel.")
+        else:
+            group = client.call("POST", f"/groups/{number}/cancel")
+        _show_group(client, group, wait=False, json=json)
+        return
+    found = client.job(_number(client, identity, project))
+    if found["state"] in ENDED:
+        ended = f"{found['state']}, {targets.moment_text(found['ended_at'])}"
+        terminal.say(f"job {found['id']} had ended before ({ended}), so there is nothing to cancel.")
     else:
-        found = _changed(client, number, cancel=cancel, again=again)
-        _print_job(client, found, wait=wait, json=json)
+        found = dict(client.call("POST", f"/jobs/{found['id']}/cancel"))
+    _print_job(client, found, wait=False, json=json)
 
 
-def _changed(client: PlatformClient, number: int, *, cancel: bool, again: bool) -> dict[str, Any]:
-    """Cancel a job, or run it again, or neither. Return the job, or the new one."""
-    old = client.job(number)
-    if cancel and old["state"] in ENDED:
-        ended = f"{old['state']}, {targets.moment_text(old['ended_at'])}"
-        terminal.say(f"job {number} had ended before ({ended}), so there is nothing to cancel.")
-        return old
-    if cancel:
-        return dict(client.call("POST", f"/jobs/{number}/cancel"))
-    if not again:
-        return old
+@app.command("rerun")
+def rerun_job(
+    identity: Identity,
+    target: targets.Target = None,
+    project: targets.Project = None,
+    *,
+    wait: Wait = False,
+    json: targets.Json = False,
+) -> None:
+    """Run a job again, with the same arguments and settings; of a group, the jobs that ended and have not finished.
+
+    gossamer jobs rerun 17 --wait
+
+    A group whose jobs share a frontier runs again as a whole: its crawl begins anew.
+    """
+    client = targets.connect_platform(target, targets.here())
+    if (number := group_number(identity)) is not None:
+        _rerun_group(client, client.call("GET", f"/groups/{number}"), wait=wait, json=json)
+        return
+    old = client.job(_number(client, identity, project))
     if "GOSSAMER_CRAWL_ID" in old["settings"] and old["group_id"]:
         raise BadInput(
-            f"job {number} shares a frontier with the others of its group. To run the group again: gossamer job "
-            f"g{old['group_id']} --again"
+            f"job {old['id']} shares a frontier with the others of its group. To run the group again: gossamer jobs "
+            f"rerun g{old['group_id']}"
         )
-    return dict(client.create("/jobs", _copied(old)))
+    _print_job(client, dict(client.create("/jobs", _copied(old))), wait=wait, json=json)
 
 
 def _copied(old: dict[str, Any]) -> dict[str, Any]:
@@ -244,7 +309,7 @@ def _copied(old: dict[str, Any]) -> dict[str, Any]:
 
 def _print_job(client: PlatformClient, found: dict[str, Any], *, wait: bool, json: bool) -> None:
     if wait:
-        terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer job {found['id']} --cancel")
+        terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer jobs cancel {found['id']}")
         found = client.wait(found["id"])
     if json:
         targets.print_json(found)
@@ -265,51 +330,46 @@ def states_text(group: dict[str, Any]) -> str:
     return ", ".join(f"{count} {state}" for state, count in sorted(group["jobs"].items())) or "no jobs left"
 
 
-def _run_group(
-    client: PlatformClient, number: int, *, items: bool, cancel: bool, again: bool, wait: bool, json: bool
-) -> None:
-    """Do what `gossamer job gN` is asked to do."""
-    group = client.call("GET", f"/groups/{number}")
-    members = client.jobs(_GROUP_JOBS, group=number) if items or again or not json else []
-    members.reverse()
-    if items:
-        for each in members:
-            _print_bytes(client.read(f"/jobs/{each['id']}/items.jsonl"))
-        _exit_if_items_are_missing(client, members)
-        return
-    if cancel and ENDED.issuperset(group["jobs"]):
-        terminal.say(f"all jobs of group g{number} had ended before, so there is nothing to cancel.")
-    elif cancel:
-        group = client.call("POST", f"/groups/{number}/cancel")
-    if again and group["kind"] == "processes":
-        _run_processes_again(client, members)
-        return
-    if again:
-        failed = [each for each in members if each["state"] in ENDED and each["state"] != "finished"]
-        made = [client.create("/jobs", _copied(each)) for each in failed]
-        terminal.print_result(f"Jobs that run again: {', '.join(str(each['id']) for each in made) or 'none'}.")
-        return
+def _members(client: PlatformClient, group: int) -> list[dict[str, Any]]:
+    """Return the jobs of a group, the first one first."""
+    return client.jobs(_GROUP_JOBS, group=group)[::-1]
+
+
+def _show_group(client: PlatformClient, group: dict[str, Any], *, wait: bool, json: bool) -> None:
+    number = group["id"]
     if wait:
-        terminal.exit_on_signal(f"The jobs go on. To cancel them: gossamer job g{number} --cancel")
+        terminal.exit_on_signal(f"The jobs go on. To cancel them: gossamer jobs cancel g{number}")
         group = client.wait_for_group(number)
     if json:
         targets.print_json(group)
     else:
         terminal.print_result(f"Group g{number} of {group['project']}/{group['spider']}: {states_text(group)}.")
         if not wait:
-            Console(highlight=False).print(_table(client.jobs(_GROUP_JOBS, group=number)[::-1], with_project=False))
+            Console(highlight=False).print(_table(_members(client, number), with_project=False))
     if wait:
         raise SystemExit(0 if set(group["jobs"]) <= {"finished"} else 1)
 
 
-def _run_processes_again(client: PlatformClient, members: list[dict[str, Any]]) -> None:
-    """Make a new group like one whose jobs share a frontier: its crawl begins anew."""
+def _rerun_group(client: PlatformClient, group: dict[str, Any], *, wait: bool, json: bool) -> None:
+    """Run the jobs of a group again that have ended and not finished; if they share a frontier, all in a new group."""
+    members = _members(client, group["id"])
+    if group["kind"] == "processes":
+        _show_group(client, _new_group(client, members), wait=wait, json=json)
+        return
+    if wait or json:
+        raise BadInput("--wait and --json are for a job, or a group whose jobs share a frontier")
+    failed = [each for each in members if each["state"] in ENDED and each["state"] != "finished"]
+    made = [client.create("/jobs", _copied(each)) for each in failed]
+    terminal.print_result(f"Jobs that run again: {', '.join(str(each['id']) for each in made) or 'none'}.")
+
+
+def _new_group(client: PlatformClient, members: list[dict[str, Any]]) -> dict[str, Any]:
+    """Make a new group like one whose jobs share a frontier: its crawl begins anew. Raises BadInput."""
     if not members:
         raise BadInput("the jobs of this group are deleted already")
     body = {name: value for name, value in _copied(members[0]).items() if name not in ("input", "tags")}
     body["settings"] = {name: value for name, value in body["settings"].items() if name != "GOSSAMER_CRAWL_ID"}
-    made = client.create("/groups", {**body, "processes": len(members)})
-    terminal.print_result(f"Group g{made['id']} of {made['project']}/{made['spider']}: {states_text(made)}.")
+    return dict(client.create("/groups", {**body, "processes": len(members)}))
 
 
 def _number(client: PlatformClient, identity: str, project: str | None) -> int:
@@ -322,21 +382,6 @@ def _number(client: PlatformClient, identity: str, project: str | None) -> int:
             f"there is no job with the name {identity!r:.80}. `gossamer jobs` lists jobs with their numbers."
         )
     return int(found[0]["id"])
-
-
-def _print_log(client: PlatformClient, number: int, attempt: int, *, follow: bool) -> None:
-    found = client.job(number)
-    if found.get("log_deleted"):
-        terminal.say(f"retention has deleted the log of job {number}: {_retention_text(client, found, 'logs')}.")
-        raise SystemExit(1)
-    if not follow:
-        _print_bytes(client.read(f"/jobs/{number}/log", attempt=attempt))
-        return
-    terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer job {number} --cancel")
-    follow_log(client, number)
-    ended = client.wait(number)
-    show_end(ended, on_stderr=True)
-    raise SystemExit(exit_code_of(ended))
 
 
 def _print_bytes(content: Iterator[bytes]) -> None:
@@ -411,7 +456,7 @@ def show_end(ended: dict[str, Any], *, on_stderr: bool = False, with_advice: boo
     if state == "failed" and (meaning := targets.reason_text(ended["reason"])):
         terminal.print_stderr(meaning)
     if state == "failed" and with_advice and not on_stderr:
-        terminal.print_stderr(f"To see its log: gossamer job {ended['id']} --log")
+        terminal.print_stderr(f"To see its log: gossamer jobs log {ended['id']}")
 
 
 def _version_text(found: dict[str, Any]) -> str:
@@ -456,8 +501,8 @@ def _show_job(found: dict[str, Any]) -> None:
     Console(highlight=False).print(targets.details_table(rows))
     if lines := found.get("last_log_lines"):
         terminal.print_result("\n".join(["The end of its log:", *(f"  {line}" for line in lines)]))
-    advice = ("--log", "--items", "--again") if found["state"] in ENDED else ("--log -f", "--wait", "--cancel")
-    terminal.print_stderr(f"More: gossamer job {found['id']} {' | '.join(advice)}")
+    log, more = ("log", "items, rerun") if found["state"] in ENDED else ("log -f", "cancel")
+    terminal.print_stderr(f"More: gossamer jobs {log} {found['id']} (or: {more})")
 
 
 def _counter_text(found: dict[str, Any], name: str) -> str:

@@ -110,7 +110,7 @@ def schedule(
     follow: Annotated[bool, option("--follow", "-f", help="Show the log until the end, as --wait.")] = False,
     json: targets.Json = False,
 ) -> None:
-    """Run a spider of a deployed project as a job, or as a group of jobs.
+    """Run a spider of a deployed project as a job. Some options make a group of jobs.
 
     gossamer schedule quotes
 
@@ -179,7 +179,7 @@ def _check_group(is_split: bool, parts: int | None, column: str | None, processe
         raise BadInput("give either --split-file or --processes")
     if follow and (is_split or processes is not None):
         raise BadInput(
-            "--follow shows the log of one job. For a group use --wait, and then: gossamer job NUMBER --log -f"
+            "--follow shows the log of one job. For a group use --wait, and then: gossamer jobs log NUMBER -f"
         )
 
 
@@ -237,16 +237,16 @@ def _after_group(client: PlatformClient, group: dict[str, Any], *, wait: bool, j
         name = f"{group['project']}/{group['spider']}"
         terminal.print_result(f"Group g{group['id']} of {name} has {counted(count, 'job')}.")
     if wait:
-        terminal.exit_on_signal(f"The jobs go on. To cancel them: gossamer job g{group['id']} --cancel")
+        terminal.exit_on_signal(f"The jobs go on. To cancel them: gossamer jobs cancel g{group['id']}")
         group = client.wait_for_group(group["id"])
     elif not json:
-        terminal.print_stderr(f"To see them: gossamer job g{group['id']}")
+        terminal.print_stderr(f"To see them: gossamer jobs show g{group['id']}")
     if json:
         targets.print_json(group)
     elif wait:
         terminal.print_result(f"Group g{group['id']}: {states_text(group)}.")
         if "failed" in group["jobs"]:
-            terminal.print_stderr(f"To see which: gossamer job g{group['id']}")
+            terminal.print_stderr(f"To see which: gossamer jobs show g{group['id']}")
     if wait:
         raise SystemExit(0 if set(group["jobs"]) <= {"finished"} else 1)
 
@@ -260,9 +260,9 @@ def _after(client: PlatformClient, job: dict[str, Any], *, wait: bool, follow: b
         if json:
             targets.print_json(job)
         else:
-            terminal.print_stderr(f"To follow it: gossamer job {number} --log -f")
+            terminal.print_stderr(f"To follow it: gossamer jobs log {number} -f")
         return
-    terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer job {number} --cancel")
+    terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer jobs cancel {number}")
     if follow:
         follow_log(client, number, on_stderr=json)
     ended = client.wait(number)

@@ -22,8 +22,8 @@ from gossamer.platform_client.platform import PlatformClient
 from gossamer_platform.commands.schedule import Arguments, Settings, Version
 
 app = CommandGroup(
-    help="List, add and change schedules: rules by which the server makes jobs, or submits crawl requests, by cron "
-    "line, at an interval, or once."
+    help="List, add and change the rules by which jobs start. A schedule makes jobs, or submits crawl requests, by "
+    "cron line, at an interval, or once."
 )
 
 _PAGE: Final = 1000
@@ -251,7 +251,7 @@ def run(name: Name, target: targets.Target = None, project: targets.Project = No
         )
         return
     terminal.print_result(f"Job {made['id']} of {made['project']}/{made['spider']} is {made['state']}.")
-    terminal.print_stderr(f"To follow it: gossamer job {made['id']} --log -f")
+    terminal.print_stderr(f"To follow it: gossamer jobs log {made['id']} -f")
 
 
 @app.command("remove")

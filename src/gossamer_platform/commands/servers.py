@@ -135,7 +135,7 @@ def manager(
     scrapyd_conf: _ScrapydConf = None,
     **given: Any,
 ) -> None:
-    """Run a manager of Scrapy projects: Scrapyd's interface and /v1, for nodes on any machine.
+    """Run a manager of Scrapy projects, for nodes anywhere. It has Scrapyd's interface, and /v1.
 
     SCRAPYD_DATABASE_URL_FILE=database-url gossamer manager --host 0.0.0.0
 
@@ -234,7 +234,7 @@ def node(
     ] = None,
     **given: Any,
 ) -> None:  # fmt: skip
-    """Run the jobs of a manager elsewhere on this machine.
+    """Run the jobs of a manager on this machine. The manager may be elsewhere.
 
     GOSSAMER_NODE_TOKEN_FILE=node-token gossamer node --manager http://manager.example:6800
 
@@ -306,7 +306,7 @@ def scrapyd(
     scrapyd_conf: _ScrapydConf = None,
     **given: Any,
 ) -> None:
-    """Run Scrapy projects on this machine, in place of Scrapyd: same port, same folders, same clients.
+    """Run Scrapy projects on this machine, in place of Scrapyd. Port, folders and clients are the same.
 
     gossamer scrapyd
 

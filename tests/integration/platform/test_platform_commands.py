@@ -1,4 +1,4 @@
-"""`gossamer deploy`, `schedule`, `jobs` and `job` in a Scrapy project's folder, on a real server."""
+"""`gossamer deploy`, `schedule` and `jobs` in a Scrapy project's folder, on a real server."""
 
 import contextlib
 import csv
@@ -98,7 +98,7 @@ def test_items_that_the_server_does_not_have_are_an_error(project: Project, serv
     job = project.json("schedule", "words", "-a", "n=3", "--wait")
     number, name = job["id"], job["name"]
     (server.folder / f"items/{job['project']}/{job['spider']}/{name}.jl").unlink()
-    done = project.run("job", str(number), "--items", code=1)
+    done = project.run("jobs", "items", str(number), code=1)
     assert f"the server has no items of job {number}, which has scraped 3" in done.stderr
     assert "items_dir = items" in done.stderr
 
@@ -111,16 +111,16 @@ def test_what_retention_has_deleted_is_an_error_that_names_the_setting(project: 
     for kind, suffix in (("logs", "log"), ("items", "jl")):
         for path in (server.folder / kind).rglob(f"{project.json('job', number)['name']}.{suffix}"):
             path.unlink()
-    assert "retention has deleted the log" in project.run("job", number, "--log", code=1).stderr
-    assert "jobs_to_keep below [scrapyd]" in project.run("job", number, "--items", code=1).stderr
+    assert "retention has deleted the log" in project.run("jobs", "log", number, code=1).stderr
+    assert "jobs_to_keep below [scrapyd]" in project.run("jobs", "items", number, code=1).stderr
     assert server.client.patch("/v1/projects/shop", json={"keep_logs_jobs": 500}).status_code == 200
-    assert "shop has keep_logs_jobs = 500" in project.run("job", number, "--log", "-f", code=1).stderr
+    assert "shop has keep_logs_jobs = 500" in project.run("jobs", "log", number, "-f", code=1).stderr
     assert server.client.patch("/v1/projects/shop", json={"keep_logs_jobs": None}).status_code == 200
 
 
 def test_a_finished_job_shows_its_last_error_and_is_not_cancelled(project: Project) -> None:
     number = str(project.json("schedule", "words", "-a", "error=no price", "--wait")["id"])
-    done = project.run("job", number, "--cancel")
+    done = project.run("jobs", "cancel", number)
     assert re.search(r"^errors +1 *$", done.stdout, re.MULTILINE)
     assert "last error" in done.stdout
     assert "ERROR: no price" in " ".join(done.stdout.split())
@@ -134,10 +134,10 @@ def test_a_job_is_scheduled_followed_and_its_items_are_read(project: Project) ->
     [job] = [each for each in project.json("jobs") if each["arguments"] == {"n": "2"}]
     assert job["settings"] == {"LOG_LEVEL": "INFO"}
     number = str(job["id"])
-    assert project.run("job", number, "--items").stdout == '{"number": 0}\n{"number": 1}\n'
-    assert project.run("job", number, "--items", "--format", "csv").stdout.split() == ["number", "0", "1"]
-    assert "Spider opened" in project.run("job", job["name"], "--log").stdout
-    again = project.json("job", number, "--again", "--wait")
+    assert project.run("jobs", "items", number).stdout == '{"number": 0}\n{"number": 1}\n'
+    assert project.run("jobs", "items", number, "--format", "csv").stdout.split() == ["number", "0", "1"]
+    assert "Spider opened" in project.run("jobs", "log", job["name"]).stdout
+    again = project.json("jobs", "rerun", number, "--wait")
     assert (again["arguments"], again["state"]) == ({"n": "2"}, "finished")
     shown = project.run("jobs", "--state", "finished").stdout
     assert all(len(line) <= 80 for line in shown.splitlines())
@@ -149,15 +149,15 @@ def test_a_failed_job_ends_the_command_with_1(project: Project) -> None:
     assert re.search(r"Job \d+ has failed after .*: finish_reason: start_error", done.stdout)
     assert "Scrapy closed the spider with the reason start_error." in done.stderr
     [job] = project.json("jobs", "--state", "failed", "-n", "1")
-    shown = project.run("job", str(job["id"])).stdout
+    shown = project.run("jobs", "show", str(job["id"])).stdout
     assert re.search(r"^items +3 *$", shown, re.MULTILINE)
     assert re.search(r"^ended +[0-9:]+ \w+ *$", shown, re.MULTILINE)
 
 
 def test_a_job_is_cancelled(project: Project) -> None:
     number = str(project.json("schedule", "words", "-a", "wait=1")["id"])
-    project.run("job", number, "--cancel")
-    assert project.json("job", number, "--wait", code=1)["state"] == "cancelled"
+    project.run("jobs", "cancel", number)
+    assert project.json("jobs", "show", number, "--wait", code=1)["state"] == "cancelled"
 
 
 def test_a_project_whose_only_version_is_broken_says_so_until_that_is_deleted(project: Project) -> None:
@@ -194,11 +194,11 @@ def test_a_broken_deployment_ends_with_1_and_changes_nothing(project: Project, s
         (("jobs", "-p", "nowhere"), 0, "project nowhere has no jobs yet."),
         (("jobs", "--state", "done"), 2, "--state: there is no state 'done'. Write one of pending"),
         (
-            ("project", "--set", "memory_limit=much"),
+            ("projects", "set", "memory_limit=much"),
             2,
-            "--set memory_limit: cannot read 'much'. Write a number of bytes",
+            "setting memory_limit: cannot read 'much'. Write a number of bytes",
         ),
-        (("project", "-p", "nowhere"), 2, "there is no project 'nowhere'"),
+        (("projects", "show", "-p", "nowhere"), 2, "there is no project 'nowhere'"),
         (("jobs", "--spider", "none"), 0, "project shop has no such jobs."),
         (("schedule", "words", "-a", "n"), 2, "-a: cannot read 'n'"),
         (
@@ -208,9 +208,9 @@ def test_a_broken_deployment_ends_with_1_and_changes_nothing(project: Project, s
         ),
         (("jobs", "--target", "http://127.0.0.1:1"), 4, "cannot be reached: connection refused"),
         (("jobs", "--target", "elsewhere"), 2, "there is no target 'elsewhere'"),
-        (("job", "999999"), 2, "job 999999 not found"),
-        (("job", "nameless"), 2, "there is no job with the name 'nameless'"),
-        (("job", "1", "--items", "--format", "pdf"), 2, "there is no format 'pdf'"),
+        (("jobs", "show", "999999"), 2, "job 999999 not found"),
+        (("jobs", "show", "nameless"), 2, "there is no job with the name 'nameless'"),
+        (("jobs", "items", "1", "--format", "pdf"), 2, "there is no format 'pdf'"),
     ],
 )
 def test_bad_input_is_refused_with_what_to_do(project: Project, command: tuple[str, ...], code: int, said: str) -> None:
@@ -311,7 +311,7 @@ def test_a_deployed_project_finds_what_it_finds_in_its_folder(project: Project) 
         )
         project.json("deploy", "--version", "0.9.1")
         number = str(project.json("schedule", "words", "--wait", "--version", "0.9.1")["id"])
-        assert '["helped", "from a file"]' in project.run("job", number, "--items").stdout
+        assert '["helped", "from a file"]' in project.run("jobs", "items", number).stdout
     finally:
         spiders.write_text(_SPIDERS)
         (project.folder / "helper.py").unlink()
@@ -350,18 +350,18 @@ def test_the_advice_for_a_missing_module_names_the_projects_own(project: Project
 
 def test_limits_of_a_project_and_a_spider_are_set_and_shown(project: Project, server: Scrapyd) -> None:
     without_scheme = ("--target", f"localhost:{server.port}")
-    shown = project.run("project", "--set", "memory_limit=1.5GB", "--set", "retries=2", *without_scheme).stdout
+    shown = project.run("projects", "set", "memory_limit=1.5GB", "retries=2", *without_scheme).stdout
     assert re.search(r"^memory_limit +1\.5 GB *$", shown, re.MULTILINE)
     assert re.search(r"^retries +2 *$", shown, re.MULTILINE)
-    assert project.json("project", "--spider", "words", "--set", "time_limit=2h")["time_limit"] == 7200
-    both = project.json("project", "--spider", "words", "--set", "good_reasons=finished, cancelled")
+    assert project.json("projects", "set", "--spider", "words", "time_limit=2h")["time_limit"] == 7200
+    both = project.json("projects", "set", "--spider", "words", "good_reasons=finished, cancelled")
     assert (both["time_limit"], both["good_reasons"]) == (7200, ["finished", "cancelled"])
     number = str(project.json("schedule", "words", "--wait")["id"])
-    shown = project.run("job", number).stdout
+    shown = project.run("jobs", "show", number).stdout
     assert "time_limit 2:00 h" in shown
     assert "memory_limit 1.5 GB" in shown
     assert "1.0 (the project's default when it started)" in shown
-    project.run("project", "--set", "memory_limit=0", "--set", "retries=0")
+    project.run("projects", "set", "memory_limit=0", "retries=0")
     server.client.delete("/v1/projects/shop/policies/words")
 
 
@@ -431,9 +431,9 @@ def test_versions_are_pinned_and_deleted_and_a_node_is_drained(project: Project)
     said = project.run("versions", "pin", "0.9", "-p", "versions", code=2).stderr
     assert "versions has no version '0.9'. It has 1.0" in said
     assert [each["name"] for each in project.json("versions", "list", "-p", "versions")] == ["1.0"]
-    [node] = project.json("nodes", "--drain", "local")
+    [node] = project.json("nodes", "drain", "local")
     assert node["state"] == "draining"
-    [node] = project.json("nodes", "--undrain", "local")
+    [node] = project.json("nodes", "undrain", "local")
     assert node["state"] == "online"
 
 
@@ -504,10 +504,10 @@ def test_a_file_is_split_over_jobs_of_an_unmodified_spider(sharded: Project) -> 
     options = ("--split-file", "urls.csv", "--parts", "2", "-p", "sharded")
     group = sharded.json("schedule", "pages", *options, "--wait")
     assert group["jobs"] == {"finished": 2}
-    items = sharded.run("job", f"g{group['id']}", "--items").stdout.splitlines()
+    items = sharded.run("jobs", "items", f"g{group['id']}").stdout.splitlines()
     assert sorted(json.loads(item)["text"] for item in items) == [f"://{number}" for number in range(7)]
     jobs = sharded.json("jobs", "-p", "sharded", "--group", f"g{group['id']}")
-    again = sharded.json("job", str(jobs[0]["id"]), "--again")
+    again = sharded.json("jobs", "rerun", str(jobs[0]["id"]))
     assert again["input"] == jobs[0]["input"]
 
 
@@ -528,8 +528,8 @@ def test_a_group_is_cancelled_together(project: Project) -> None:
     (project.folder / "words.txt").write_text("http://a.test/\nhttp://b.test/\n")
     group = project.json("schedule", "words", "-a", "wait=1", "--split-file", "words.txt", "--parts", "9")
     assert group["jobs"] == {"pending": 2}  # as many as there are rows
-    project.run("job", f"g{group['id']}", "--cancel")
-    assert project.json("job", f"g{group['id']}", "--wait", code=1)["jobs"] == {"cancelled": 2}
+    project.run("jobs", "cancel", f"g{group['id']}")
+    assert project.json("jobs", "show", f"g{group['id']}", "--wait", code=1)["jobs"] == {"cancelled": 2}
 
 
 def test_a_node_elsewhere_gets_its_part_and_its_log_is_followed(tmp_path: Path) -> None:
@@ -544,7 +544,7 @@ def test_a_node_elsewhere_gets_its_part_and_its_log_is_followed(tmp_path: Path) 
         options = ("--split-file", "rows.tsv", "--parts", "2", "--split-as", "file")
         group = project.json("schedule", "rows", *options, "--wait")
         assert group["jobs"] == {"finished": 2}
-        items = project.run("job", f"g{group['id']}", "--items").stdout
+        items = project.run("jobs", "items", f"g{group['id']}").stdout
         assert items == '{"id\\txid": "1\\tx1"}\n{"id\\txid": "2\\tx2"}\n{"id\\txid": "3\\tx3"}\n'
         done = project.run("schedule", "pages", "--follow")
         assert "Spider closed (finished)" in done.stdout
@@ -580,13 +580,13 @@ def test_jobs_of_a_group_share_one_frontier_and_one_may_be_killed(
     number = project.json("schedule", "walk", "-p", "walk", "--processes", "2", *options)["id"]
 
     def seen() -> list[str]:
-        items = project.run("job", f"g{number}", "--items").stdout.splitlines()
+        items = project.run("jobs", "items", f"g{number}").stdout.splitlines()
         return [json.loads(item)["url"] for item in items]
 
     until(lambda: len(seen()) > 5)
     running = project.json("jobs", "--all", "--group", f"g{number}", "--state", "running")
     os.kill(running[0]["pid"], signal.SIGKILL)
-    ended = project.json("job", f"g{number}", "--wait", code=1)
+    ended = project.json("jobs", "show", f"g{number}", "--wait", code=1)
     assert ended["jobs"] == {"finished": 1, "failed": 1}
     assert set(seen()) == {f"{shared_web}{page}" for page in range(60)}
 

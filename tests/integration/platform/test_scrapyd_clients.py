@@ -206,7 +206,7 @@ def test_the_pages_as_scrapydweb_reads_them(server: Scrapyd) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", ended["Finish"])
     assert re.search(r'href="(.*?)"', ended["Log"])[1] == "/logs/pages/good/page-ended.log"  # type: ignore[index]
     assert re.search(r'href="(.*?)"', ended["Items"])[1] == "/items/pages/good/page-ended.jl"  # type: ignore[index]
-    # The last cell has the number that `gossamer job` takes; `/` says so.
+    # The last cell has the number that `gossamer jobs show` takes; `/` says so.
     page = server.client.get("/jobs").text
     [numbers] = [re.findall(r'href="/ui/job\?id=(\d+)"', row) for row in page.split("</tr>") if ">page-ended<" in row]
     job = server.client.get(f"/v1/jobs/{numbers[0]}").json()

@@ -6,7 +6,7 @@ import pytest
 
 from gossamer import __version__
 from gossamer.cli import options
-from gossamer.cli.app import COMMANDS, find
+from gossamer.cli.app import COMMAND_GROUPS, COMMANDS, find
 from gossamer.compiled import native
 from tests.servers.crawling import gossamer
 
@@ -16,6 +16,15 @@ def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
     for name, (_, words) in COMMANDS.items():
         paragraph = find(name).paragraphs[0]
         assert paragraph == words or paragraph.startswith(f"{words} ")
+
+
+def test_the_list_of_commands_has_a_line_for_each_in_80_columns(tmp_path: Path) -> None:
+    said = gossamer("--help", cwd=tmp_path, env={"COLUMNS": "80"}).stdout.splitlines()
+    assert all(len(line) <= 80 for line in said)
+    first = said.index(next(line for line in said if line.startswith("╭─ Crawl ")))
+    titles = [line.split("─")[1].strip() for line in said[first:] if line.startswith("╭")]
+    assert titles == list(COMMAND_GROUPS)
+    assert [line.split()[1] for line in said[first:] if line.startswith("│")] == list(COMMANDS)
 
 
 def test_help_is_wrapped_to_the_terminal_and_not_as_the_source_is() -> None:

@@ -86,10 +86,16 @@ def test_a_mistake_is_named(typed: str, said: str) -> None:
     assert str(caught.value) == said
 
 
-@pytest.mark.parametrize("typed", ["crawl --help", "crawl http://a.test -h", "crawl -qh", "crawls", "crawls list -h"])
+@pytest.mark.parametrize("typed", ["crawl --help", "crawl http://a.test -h", "crawl -qh", "migrate", "crawls list -h"])
 def test_the_help_is_asked_for(typed: str) -> None:
     with pytest.raises(HelpWanted):
         _read(typed)
+
+
+@pytest.mark.parametrize("group", ["crawls", "domains", "jobs", "nodes", "projects", "schedules", "tokens", "versions"])
+def test_a_group_that_is_named_alone_lists(group: str) -> None:
+    assert command_in([group])[0].path == f"gossamer {group} list"
+    assert command_in([group, "--json"])[1] == ["--json"]
 
 
 def _read(typed: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`gossamer changes` and `gossamer fresh`: what a crawl that is kept up to date has found, and how up to date it is.
+"""`gossamer crawls changes` and `freshness`: what a crawl that is kept up to date has found, and how up to date it is.
 
 Both read the page index of the crawl, and may run beside it. Fixed: flags, exit codes, and the fields of `--json`.
 """
@@ -46,9 +46,9 @@ def changes(
 ) -> None:
     """List what is new, changed, gone or back in a crawl that is kept up to date, the oldest first.
 
-    gossamer changes
+    gossamer crawls changes
 
-    gossamer changes --since 1200 --json
+    gossamer crawls changes --since 1200 --json
 
     A reader remembers the cursor of the last change that it has read, and begins behind it the next time. A change that
     is told twice has the same id.
@@ -65,10 +65,10 @@ def changes(
 
 
 @options.takes("data_dir")
-def fresh(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **given: Any) -> None:
+def freshness(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **given: Any) -> None:
     """Show how up to date the pages of a crawl are, domain by domain.
 
-    gossamer fresh
+    gossamer crawls freshness
 
     Shows how many pages there are, are gone and are due (the debt of visits), and how long ago they were fetched, on
     average and at most. With --recrawl also the share of pages that is expected to be up to date, now and at twice the

@@ -31,7 +31,7 @@ _WORDS = re.compile(r"[a-z0-9+.-]+(?:\|[a-z0-9+.-]+)+")
 def completion(
     shell: Annotated[str, argument(metavar="bash|zsh|fish", help="The shell.", show_default=False)],
 ) -> None:
-    """Print the script with which a shell completes commands, options and names of crawls.
+    """Print the script by which a shell completes commands. It also completes options and names of crawls.
 
     Write this line into ~/.bashrc, or with zsh into ~/.zshrc after compinit; for fish, save the script once as
     ~/.config/fish/completions/gossamer.fish.

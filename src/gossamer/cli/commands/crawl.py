@@ -123,7 +123,7 @@ def demo(
     ),
     json: options.Json = False,
 ) -> int:
-    """Start a small web on this machine, crawl it, and show the result.
+    """Try Gossamer: crawl a small web that runs on this machine. Shows the result.
 
     No request leaves the machine. The small web is crawled at full speed; a real site gets one request a second per
     domain unless you set another rate.

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli import options, terminal
+from gossamer.cli.commands.changes import changes, freshness
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.past_crawls import failure_examples, forget_past, past_crawls
 from gossamer.cli.running import run as run_loop
@@ -223,7 +224,7 @@ named next, and of those that work for none. Must be the names that are given to
 
 T = TypeVar("T")
 
-app = CommandGroup(help="List, show and delete the crawls of a folder or of a shared frontier.")
+app = CommandGroup(help="List, show and delete crawls, and see what changed in them.")
 
 CrawlName = Annotated[
     str,
@@ -525,3 +526,7 @@ def _such_as(urls: Sequence[str]) -> str:
 def _local_time(moment: float) -> str:
     """Return a Unix time as a person of this time zone reads it."""
     return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M")
+
+
+app.command("changes")(changes)
+app.command("freshness")(freshness)

@@ -22,8 +22,8 @@ from gossamer.model.crawl import BUILT_IN_POLICY, DomainPolicy, WhenBlacklisted
 from gossamer.wiring.service import ServiceContext
 
 app = CommandGroup(
-    help="Show and change how fast each domain is fetched, and which domains are blocked. A change "
-    "takes effect within a second."
+    help="Show and change how fast each domain is fetched. Domains may also be blocked. A change takes effect within a "
+    "second."
 )
 
 Domain = Annotated[str, argument(metavar="DOMAIN", help="A registered domain, like example.com.")]

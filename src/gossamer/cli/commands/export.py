@@ -204,7 +204,7 @@ def report(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Make a page about a crawl from its records: what failed and why, then everything else.
+    """Make a page about a crawl from its records. First comes what failed and why, then everything else.
 
     The page is one HTML file that loads nothing and has no script. It shows failed pages, pages over time, status
     codes, depth, response times, sizes, domains, redirects, broken links, duplicates, and pages of the sitemap that

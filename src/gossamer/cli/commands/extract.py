@@ -45,7 +45,7 @@ def extract(
     json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Try extraction rules on one page: show the items and, for each field, what was found.
+    """Try extraction rules on one page. Shows the items and, for each field, what was found.
 
     The rules are those of gossamer crawl. Needs no frontier and writes no file.
 

@@ -70,7 +70,8 @@ def feed(
     quiet: options.Quiet = False,
     **given: Any,
 ) -> None:
-    """Check requests and send them to a running service: crawls, actions, statistics, domain requests.
+    """Check requests and send them to a running service. They are crawls, actions, and requests about statistics and
+    domains.
 
     gossamer feed '{"appid": "mine", "crawlid": "first", "url": "https://example.com", "maxdepth": 1}'
 
@@ -223,7 +224,7 @@ def dump(
     json: Annotated[bool, option("--json", help="With --list: print one JSON object.")] = False,
     **given: Any,
 ) -> None:
-    """Print the messages of a topic, one JSON object per line, until Ctrl-C or --limit.
+    """Print the messages of a topic, one JSON object per line. Ends at Ctrl-C or --limit.
 
     gossamer dump demo.crawled_firehose --from-beginning --no-body
 

@@ -44,7 +44,8 @@ def info(
     json: Annotated[bool, option("--json", help="Print the answer as it is sent over the bus.")] = False,
     **given: Any,
 ) -> None:
-    """List the crawls of a running service, or show the state and the queue of an application or a crawl.
+    """List the crawls of a running service, or show one of them. Shows the state and the queue of a crawl, or
+    of all crawls of an application.
 
     gossamer info
 
@@ -182,7 +183,7 @@ def stop(
     json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Stop a crawl: its queued requests are dropped, and it accepts no new ones. Requests in flight are finished.
+    """Stop a crawl: its queued requests are dropped. It accepts no new ones. Requests in flight are finished.
 
     A crawl that has finished stays as it is, unless a Scrapy process waits for more of it: that closes.
 
@@ -235,7 +236,7 @@ def stats(
     json: Annotated[bool, option("--json", help="Print the answer as it is sent over the bus.")] = False,
     **given: Any,
 ) -> None:
-    """Show counts of requests, responses, running processes and queued requests.
+    """Show counts of requests, responses, processes and the queue.
 
     gossamer stats crawler
     """

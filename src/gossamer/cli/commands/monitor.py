@@ -90,7 +90,7 @@ def monitor(
     json: Annotated[bool, option("--json", help="Print it once, as JSON.")] = False,
     **given: Any,
 ) -> None:
-    """Show a running crawl service until Ctrl-C; with targets, a Scrapy project's jobs on servers.
+    """Show a running service, or jobs on servers, until Ctrl-C. With targets, it shows the jobs of a Scrapy project.
 
     The picture of the service has its crawls, domains, workers and rates.
 

@@ -84,7 +84,7 @@ def top(
     ] = "",
     **given: Any,
 ) -> None:
-    """Show what the crawling processes of a data directory wait for, stage by stage, until Ctrl-C.
+    """Show what crawling processes wait for, until Ctrl-C. Those of a data directory are shown, stage by stage.
 
     gossamer top
 
@@ -199,7 +199,7 @@ def diagnose(
     json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Find out what limits a crawl, what to change, and what that should give; then compare with the run before.
+    """Find out what limits a crawl, and what to change. Predicts the gain, and compares with the run before.
 
     gossamer diagnose
 
@@ -343,7 +343,7 @@ def _comparison(folder: Path, now: MeasuredRun) -> Comparison | None:
 
 # --- bench ------------------------------------------------------------------------------------------------------------
 
-bench = CommandGroup(help="Measure a spider that is as slow as you ask for, against a server of its own.")
+bench = CommandGroup(help="Measure a spider that is as slow as you ask for.")
 
 
 def _with_knobs(command: Callable[..., None]) -> Callable[..., None]:

@@ -64,7 +64,7 @@ def text(
     quiet: options.Quiet = False,
     **given: Any,
 ) -> None:
-    """Extract the main content of pages, as Markdown or text, from the records of a crawl.
+    """Extract the main content of the pages of a crawl. Reads its records, and writes Markdown or text.
 
     Each HTML page becomes an item with its URL, title, author, date, language and Markdown, unless you choose text.
     With `--text-in records` the whole record is copied, with the content in it.

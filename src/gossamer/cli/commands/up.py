@@ -126,7 +126,7 @@ def up(
     ] = 6800,
     **given: Any,
 ) -> int:  # fmt: skip
-    """Run a complete crawl service on this machine: Valkey, the services, the REST API and workers.
+    """Run a complete crawl service on this machine. Its parts are Valkey, the services, the REST API and workers.
 
     gossamer up
 
@@ -150,7 +150,7 @@ def up(
     "host", "port", "bus", "prefix", "allow_network", "frontier", "data_dir", "log_level", "log_format",
 )  # fmt: skip
 def serve(**given: Any) -> int:
-    """Run the services and the REST API without workers; start those with `gossamer worker` on any machine.
+    """Run the services and the REST API, without workers. Start those with `gossamer worker`, on any machine.
 
     gossamer serve --frontier redis://frontier.example:6379 --bus kafka://broker.example:9092
 

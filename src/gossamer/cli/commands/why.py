@@ -72,7 +72,7 @@ def why(
     json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Explain the state of a URL in a crawl: scope rule, robots.txt verdict, position in the queue, result.
+    """Explain the state of a URL in a crawl. Shows scope rule, robots.txt verdict, position in the queue, result.
 
     gossamer why https://example.com/missing --crawl-id example.com-1a2b3c4d
 

@@ -62,7 +62,7 @@ def worker(
     quiet: options.Quiet = False,
     **given: Any,
 ) -> None:
-    """Fetch the requests that others put into a shared frontier, until Ctrl-C.
+    """Fetch the requests of a shared frontier, until Ctrl-C. Other programs put them there.
 
     gossamer worker --frontier redis://frontier.example:6379 --bus kafka://broker.example:9092
 
