@@ -77,7 +77,7 @@ its whole name, with the function (or the group of commands), and the command's 
 of 80 columns. To add a command, add a row here. A line repeats the first sentence of the command's own docstring,
 because `gossamer --help` imports none of the modules; a test compares the two."""
 COMMANDS = {name: row for rows in COMMAND_GROUPS.values() for name, row in rows.items()}
-"""The same, by name."""
+"""Rows of all commands, by name."""
 
 _STARTING = {
     "up": "Starting the frontier, the REST API and the workers …",

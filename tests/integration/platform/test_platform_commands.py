@@ -109,7 +109,7 @@ def test_what_retention_has_deleted_is_an_error_that_names_the_setting(project: 
     with contextlib.closing(sqlite3.connect(state, isolation_level=None)) as connection:
         connection.execute(f"UPDATE job SET log_deleted = 1, items_deleted = 1, has_files = 0 WHERE id = {number}")
     for kind, suffix in (("logs", "log"), ("items", "jl")):
-        for path in (server.folder / kind).rglob(f"{project.json('job', number)['name']}.{suffix}"):
+        for path in (server.folder / kind).rglob(f"{project.json('jobs', 'show', number)['name']}.{suffix}"):
             path.unlink()
     assert "retention has deleted the log" in project.run("jobs", "log", number, code=1).stderr
     assert "jobs_to_keep below [scrapyd]" in project.run("jobs", "items", number, code=1).stderr
