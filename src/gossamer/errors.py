@@ -423,3 +423,5 @@ class WorkerFailed(GossamerError):
 
 class FakeWebFailed(GossamerError):
     """The fake web did not start or cannot be read."""
+
+    only_detail = True

@@ -153,7 +153,7 @@ def test_names_are_whole_in_narrow_terminals_and_pipes_and_a_beginning_is_enough
     for unclear in ("a", ""):
         refused = gossamer("crawls", "show", unclear, cwd=tmp_path)
         assert refused.returncode == 2
-    assert "2 crawls begin with a: " in gossamer("crawls", "delete", "a", "--yes", cwd=tmp_path).stderr
+    assert f"2 crawls begin with a: {names[0]}, " in gossamer("crawls", "delete", "a", "--yes", cwd=tmp_path).stderr
     assert f"Deleted {names[1]} (" in gossamer("crawls", "delete", "an", "--yes", cwd=tmp_path).stdout
     assert list(listed(tmp_path)) == names[:1]
 

@@ -87,6 +87,8 @@ def test_it_ends_when_its_parent_is_gone() -> None:
         (["--hosts=0"], "hosts must be at least 1"),
         (["--robots=perhaps"], "perhaps"),
         (["--refuse=2"], "between 0 and 1"),
+        (["--hosts=x"], "argument --hosts: invalid int value: 'x'. See python -m gossamer.fakeweb --help."),
+        (["--prot=8080"], "unrecognized arguments: --prot=8080"),
     ],
 )
 def test_bad_arguments_are_one_line_and_exit_2(arguments: list[str], complaint: str) -> None:

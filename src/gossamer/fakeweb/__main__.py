@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gossamer.errors import BadInput, FakeWebFailed
 from gossamer.fakeweb.serving import serve
@@ -36,7 +36,7 @@ GET /spec, /stats, /hostile, /log?from=N&limit=M; POST /reset, /mount.
 
 def main(argv: list[str] | None = None) -> int:
     """Serve the web. Returns the exit code: 0 stopped, 1 could not be served, 2 invalid arguments."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m gossamer.fakeweb",
         description=_DESCRIPTION,
         epilog=_EPILOG,
@@ -95,6 +95,13 @@ async def _serve(spec: WebSpec, arguments: argparse.Namespace) -> None:
         await stop.wait()
         if watching:
             watching.close()
+
+
+class _Parser(argparse.ArgumentParser):
+    """Parser that reports a mistake in one line, without a list of all options above it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help.\n")
 
 
 class _UntilClosed(asyncio.Protocol):

@@ -171,7 +171,7 @@ class FakeWeb(Web):
             response = connection.getresponse()
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise FakeWebFailed(f"no answer on port {self.port}: {error}") from error
+            raise FakeWebFailed(f"the fake web does not answer on port {self.port}: {error}") from error
         finally:
             connection.close()
         if response.status != 200:

@@ -45,7 +45,7 @@ async def serve(
         try:
             web = Server(spec, scheme="https" if tls else "http", port=bound, mounts=mounts, log_file=log_file)
         except OSError as error:
-            raise FakeWebFailed(f"{log_file}: {error.strerror}") from error
+            raise FakeWebFailed(f"the log {log_file} cannot be written: {error.strerror}") from error
         context = None
         if tls:
             authority = Authority(Path(folder), serves=web.serves)

@@ -90,7 +90,7 @@ class Gates:
                 self._servers.append(server)
                 self.ports[name] = server.sockets[0].getsockname()[1]
         except OSError as error:
-            raise FakeWebFailed(f"a gate on {self._address}: {error.strerror}") from error
+            raise FakeWebFailed(f"cannot open a port at {self._address}: {error.strerror}") from error
 
     def close(self) -> None:
         """Close all gates and their connections. May be called again."""

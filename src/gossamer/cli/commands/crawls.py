@@ -250,8 +250,8 @@ class _ListedCrawl:
 
     @property
     def name(self) -> str:
-        """Name as commands show and take it: ID for a crawl of the command line, APPID/ID for others."""
-        return self.id.crawlid if self.id.appid == APPID else str(self.id)
+        """Name as commands show and take it."""
+        return _name(self.id)
 
     @property
     def state(self) -> str:
@@ -315,6 +315,11 @@ def list_crawls(*, json: options.Json = False, **given: Any) -> None:
     if more:
         print(f"There are more than {_MAX_CRAWLS:,}.")
     raise SystemExit(0)
+
+
+def _name(crawl: CrawlId) -> str:
+    """Return the name as commands show and take it: ID for a crawl of the command line, APPID/ID for others."""
+    return crawl.crawlid if crawl.appid == APPID else str(crawl)
 
 
 def _print_table(crawls: Sequence[_ListedCrawl]) -> None:
@@ -483,7 +488,7 @@ async def _find_named(settings: Settings, name: str, lock_holder: str, frontier:
             return _past(settings, past[begun[0]])
         return _listed(settings, begun[0], info, lock_holder)
     if name and begun:
-        some = ", ".join(str(crawl) for crawl in begun[:_CRAWLS_NAMED])
+        some = ", ".join(_name(crawl) for crawl in begun[:_CRAWLS_NAMED])
         raise BadInput(f"{counted(len(begun), 'crawl')} begin with {name}: {some}. Write more of the name.")
     raise BadInput(f"there is no crawl {name}. gossamer crawls list shows all.")
 
