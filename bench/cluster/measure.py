@@ -29,10 +29,10 @@ from bench.frontier.stage import Clock, Stage, stage
 from bench.progress import say
 from bench.store import disk_folder
 from gossamer.fakeweb import WebSpec
-from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.commands import SCRIPTS
 from gossamer.frontier.valkey.keys import ShardKeys
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Crawl, CrawlId, Rate, Run, Terms
 from gossamer.model.request import Lease, Outcome, Settlement
 from gossamer.valkey.shards import Shards
@@ -125,7 +125,7 @@ class _Bench:
     it: Stage
     clock: Clock
     run: Run
-    workers: Sequence[tuple[ValkeyFrontier, Leaseholder]]
+    workers: Sequence[tuple[ValkeyFrontier, ValkeyLeaseholder]]
     """As many as make calls at a time."""
     domains: int
     rest: _Rest
@@ -168,7 +168,7 @@ class _Bench:
         at_once = min(count, self.domains // size)  # a domain gives one request, until that is settled
         for _ in range(count // at_once):
             self.clock.seconds += 2.0
-            found: list[tuple[Leaseholder, list[Lease]]] = []
+            found: list[tuple[ValkeyLeaseholder, list[Lease]]] = []
             holders = [self.workers[place % len(self.workers)][1] for place in range(at_once)]
             calls = [partial(_lease_into, found, holder, size) for holder in holders]
             await self._take(self.lease, (size,), calls)
@@ -218,7 +218,9 @@ _TERMS = Terms(domain_max_pending=1_000_000)
 _KEYS = ShardKeys("gossamer", 0)
 
 
-async def _lease_into(found: list[tuple[Leaseholder, list[Lease]]], holder: Leaseholder, limit: int) -> None:
+async def _lease_into(
+    found: list[tuple[ValkeyLeaseholder, list[Lease]]], holder: ValkeyLeaseholder, limit: int
+) -> None:
     found.append((holder, await holder.lease(limit=limit)))
 
 
@@ -308,7 +310,7 @@ def measure_idle_server() -> float:
         return round(1e6 * taken / (time.perf_counter() - began) / _SERVERS, 1)
 
 
-async def _latencies(holder: Leaseholder) -> tuple[float, float]:
+async def _latencies(holder: ValkeyLeaseholder) -> tuple[float, float]:
     """Return the median microseconds, as a clock shows them, of a heartbeat after a pause, and of a flush of a few
     hundred bytes to the disk."""
     heartbeats, flushes = [], []

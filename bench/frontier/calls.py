@@ -21,8 +21,8 @@ from bench.frontier.stage import Clock
 from bench.progress import say
 from bench.store import disk_folder
 from gossamer.errors import FrontierUnavailable
-from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Crawl, CrawlId, Rate, Run, Terms
 from gossamer.model.request import Batch, Lease, Outcome, Settlement
 from gossamer.valkey.embedded import _OPTIONS, _environment, find_server
@@ -131,7 +131,7 @@ class _Calls:
         self._next = 1000
         """Number of the next new URL of each domain."""
 
-    async def fill(self, crawl: Crawl, terms: Terms, domains: Sequence[int]) -> tuple[Run, Leaseholder]:
+    async def fill(self, crawl: Crawl, terms: Terms, domains: Sequence[int]) -> tuple[Run, ValkeyLeaseholder]:
         """Queue URLs of a crawl; returns its run, and a worker that has made its first calls."""
         run = await self._frontier.open_crawl(crawl)
         for call in calls(self._load.batch(domain, range(_URLS)) for domain in domains):
@@ -140,7 +140,7 @@ class _Calls:
         await holder.settle(_settlements(await holder.lease(limit=1)))
         return run, holder
 
-    async def leases(self, holder: Leaseholder, what: str, size: int, count: int) -> None:
+    async def leases(self, holder: ValkeyLeaseholder, what: str, size: int, count: int) -> None:
         """Lease and settle."""
         self._clock.seconds += 2.0
         found: list[list[Lease]] = []

@@ -12,7 +12,7 @@ from bench.frontier.stage import Clock, Stage, stage
 from bench.progress import say
 from bench.results import Figure
 from bench.statistics import quantile
-from gossamer.frontier.base import Leaseholder
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.request import Batch, Outcome, Settlement
 
@@ -29,7 +29,7 @@ class _Side:
     domains: int
     it: Stage
     clock: Clock
-    holder: Leaseholder
+    holder: ValkeyLeaseholder
     server: dict[int, list[float]] = field(default_factory=lambda: {size: [] for size in _CALLS_A_ROUND})
     """Microseconds of the server's CPU for each request leased, by the size of the lease, round by round."""
     client: dict[int, list[float]] = field(default_factory=lambda: {size: [] for size in _CALLS_A_ROUND})

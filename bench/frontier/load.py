@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterable, Iterator
 
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.request import Batch, Outcome, Settlement
 from gossamer.policy.urls import fingerprint, spider_seed
 
@@ -83,7 +83,7 @@ def calls(batches: Iterable[Batch]) -> Iterator[list[Batch]]:
         yield together
 
 
-async def lease_and_settle(frontier: Frontier, urls: int) -> int:
+async def lease_and_settle(frontier: ValkeyFrontier, urls: int) -> int:
     """Lease and settle at least so many requests, in calls of LEASES_A_CALL; return how many they were."""
     holder = await frontier.open_leaseholder(pool="shared", spiders=[SPIDER])
     try:

@@ -8,8 +8,8 @@ from bench.frontier.stage import stage
 from bench.progress import say
 from bench.results import Figure
 from bench.statistics import quantile
-from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.request import Lease, Outcome, Settlement
 
@@ -44,7 +44,7 @@ async def measure_wake(*, rounds: int) -> list[Figure]:
     ]
 
 
-async def _next(holder: Leaseholder) -> tuple[list[Lease], float]:
+async def _next(holder: ValkeyLeaseholder) -> tuple[list[Lease], float]:
     while True:
         leases = await holder.lease(limit=1)
         if leases:

@@ -10,8 +10,8 @@ import pytest
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierUnavailable
-from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Terms
 from gossamer.model.request import Lease, Outcome, Settlement
 from gossamer.services.maintenance import Reaper
@@ -44,7 +44,7 @@ class Scene:
 
     server: Server
     clock: Clock
-    worker: Leaseholder
+    worker: ValkeyLeaseholder
     leases: list[Lease]
 
     async def connect(self) -> WatchedFrontier:

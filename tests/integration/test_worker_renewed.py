@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.fakeweb import WebSpec, serve
-from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
 from gossamer.model.request import MAX_DEATHS
 from gossamer.valkey.embedded import EmbeddedValkey
@@ -59,7 +59,7 @@ async def test_what_it_gets_under_its_new_name_it_fetches(tmp_path: Path) -> Non
             await frontier.close()
 
 
-async def taken_for_dead(frontier: ValkeyFrontier, holder: Leaseholder) -> None:
+async def taken_for_dead(frontier: ValkeyFrontier, holder: ValkeyLeaseholder) -> None:
     """Every shard forgets it; its next heartbeats tell it so."""
     for shard in range(SHARDS):
         name = holder.session_name(shard)

@@ -19,7 +19,7 @@ from gossamer.bus.base import Bus, Topics
 from gossamer.control.dispatcher import RequestDispatcher
 from gossamer.control.stats import Counters
 from gossamer.errors import RequestRejected
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.messages.reader import decode_json
 from gossamer.net.paths import path_of
@@ -37,7 +37,7 @@ class ApiContext:
 
     shards: Shards
     """The servers of the frontier, which also store late answers."""
-    frontier: Frontier
+    frontier: ValkeyFrontier
     """The queue of all crawls, shared by all processes of the cluster."""
     bus: Bus
     """The message bus, from which pages and items are read."""

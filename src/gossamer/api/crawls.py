@@ -354,7 +354,7 @@ _LARGEST_CURSOR = 2**64 - 1
 
 
 def _is_cursor(cursor: str) -> bool:
-    """Return whether the text has the form of a cursor of `Frontier.crawl_domains`, SHARD:POSITION. Valkey answers any
+    """Return whether the text has the form of a cursor of `crawl_domains`, SHARD:POSITION. Valkey answers any
     other position with an error, which would look like an outage. A shard may be any number: the frontier returns an
     empty page for one that it does not have."""
     shard, _, position = cursor.partition(":")

@@ -19,7 +19,8 @@ from gossamer.commit.own_outputs import OwnOutputLimits, OwnOutputs
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.unique_items import UniqueItems
 from gossamer.errors import FrontierForgot, OutputClosed
-from gossamer.frontier.base import Frontier, Leaseholder
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.sinks.base import Sink, SplitSink
 
 _BATCH_WAIT_SECONDS = 0.05
@@ -81,8 +82,8 @@ class Committer:
 
     def __init__(
         self,
-        frontier: Frontier,
-        holder: Leaseholder,
+        frontier: ValkeyFrontier,
+        holder: ValkeyLeaseholder,
         sink: Sink,
         retrier: Retrier,
         limits: CommitLimits = CommitLimits(),

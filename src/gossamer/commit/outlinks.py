@@ -16,7 +16,8 @@ from functools import partial
 import msgspec
 
 from gossamer.commit.retrier import Retrier
-from gossamer.frontier.base import AddResult, Frontier
+from gossamer.frontier.base import AddResult
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.record import Output
@@ -125,7 +126,7 @@ class Outbox:
     has for its own shard does not wait if nothing else of its domain was left.
     """
 
-    def __init__(self, frontier: Frontier) -> None:
+    def __init__(self, frontier: ValkeyFrontier) -> None:
         self._frontier = frontier
         self._open: dict[tuple[int, int, str, int], _LinkGroup] = {}
         """By the `id()` of run and terms, which the group keeps, and by spider and shard."""
@@ -190,7 +191,7 @@ class Outlinks:
     def __init__(
         self,
         pages: Iterable[FinishedLease],
-        frontier: Frontier,
+        frontier: ValkeyFrontier,
         retrier: Retrier,
         outbox: Outbox | None = None,
         on_delay: Callable[[], None] | None = None,

@@ -12,7 +12,7 @@ from typing import Any
 
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.json_codec import encode_value
 from gossamer.model.record import ItemRecord, Output
 
@@ -23,7 +23,7 @@ _KEY_BYTES = 12
 class UniqueItems:
     """Decides which items of finished pages are written."""
 
-    def __init__(self, frontier: Frontier, retrier: Retrier) -> None:
+    def __init__(self, frontier: ValkeyFrontier, retrier: Retrier) -> None:
         self._frontier = frontier
         self._retrier = retrier
         self.on_repeated: Callable[[int], None] | None = None

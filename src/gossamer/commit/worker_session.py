@@ -19,7 +19,8 @@ import msgspec
 
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import FrontierUnavailable, GossamerError
-from gossamer.frontier.base import Frontier, Leaseholder
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.policy.liveness import HEARTBEATS_BEFORE_DEATH, LivenessJudge
 
 MAX_STALL_SECONDS = 600.0
@@ -41,7 +42,7 @@ class HeartbeatThread:
     with its jitter.
     """
 
-    def __init__(self, frontier: Frontier, holder: Leaseholder, *, dead_after_seconds: float) -> None:
+    def __init__(self, frontier: ValkeyFrontier, holder: ValkeyLeaseholder, *, dead_after_seconds: float) -> None:
         """`dead_after_seconds`: time without a heartbeat after which a worker is declared dead."""
         self._frontier = frontier
         self._holder = holder
@@ -83,7 +84,7 @@ class HeartbeatThread:
         finally:
             await frontier.close()
 
-    async def _send_heartbeats_to(self, frontier: Frontier, shard: int) -> None:
+    async def _send_heartbeats_to(self, frontier: ValkeyFrontier, shard: int) -> None:
         while self._is_late() and not self._stopped.is_set():
             with contextlib.suppress(GossamerError):  # an unreachable shard declares no worker dead
                 await frontier.heartbeat_for(shard, self._holder.session_name(shard))
@@ -93,8 +94,8 @@ class HeartbeatThread:
 class FrontierAccess(msgspec.Struct, frozen=True):
     """One worker's access to the frontier. Calls name the shard (one of the frontier's servers) that they need."""
 
-    frontier: Frontier
-    holder: Leaseholder
+    frontier: ValkeyFrontier
+    holder: ValkeyLeaseholder
     """Holds the worker's leases."""
     retrier: Retrier
     """Repeats calls while the frontier is unreachable."""
@@ -103,7 +104,9 @@ class FrontierAccess(msgspec.Struct, frozen=True):
 class WorkerSession:
     """Keeps a worker alive at the frontier while it works. Start `run` in a task beside the work."""
 
-    def __init__(self, frontier: Frontier, holder: Leaseholder, retrier: Retrier, *, dead_after_seconds: float) -> None:
+    def __init__(
+        self, frontier: ValkeyFrontier, holder: ValkeyLeaseholder, retrier: Retrier, *, dead_after_seconds: float
+    ) -> None:
         """`dead_after_seconds`: time without a heartbeat after which a worker is declared dead."""
         self._holder = holder
         self._retrier = retrier
@@ -167,8 +170,8 @@ class _ShardSession:
 
     def __init__(
         self,
-        frontier: Frontier,
-        holder: Leaseholder,
+        frontier: ValkeyFrontier,
+        holder: ValkeyLeaseholder,
         shard: int,
         *,
         dead_after_seconds: float,

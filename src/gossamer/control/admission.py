@@ -19,7 +19,8 @@ from gossamer.errors import BadExtraction, BadInput, BadUrl, CrawlRefused, Reque
 from gossamer.fetch.proxies import parse_proxies
 from gossamer.fetch.request import check_headers
 from gossamer.frontier import base
-from gossamer.frontier.base import Frontier, SpiderRegistry
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.identity import ValkeySpiderRegistry
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.extraction import field_names, read_extraction
@@ -289,7 +290,9 @@ BUILT_IN_SPIDERS = frozenset({"link", "wandering"})
 """Spiders that every Gossamer worker runs. Change it together with `worker.spider`."""
 
 
-async def unknown_spiders(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
+async def unknown_spiders(
+    frontier: ValkeyFrontier, requests: Sequence[AdmittedRequest]
+) -> list[RequestRejected | None]:
     """Return for each request, in order, its rejection if no worker has announced its spider; None: the request may be
     submitted. Built-in spiders count as announced. Call this before `submit`. Raises FrontierUnavailable."""
     wanted = {request.spider for request in requests if not request.wait_for_spider} - BUILT_IN_SPIDERS
@@ -316,7 +319,9 @@ _NO_BROWSER = RequestRejected(
 )
 
 
-async def without_browsers(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
+async def without_browsers(
+    frontier: ValkeyFrontier, requests: Sequence[AdmittedRequest]
+) -> list[RequestRejected | None]:
     """Return for each request, in order, its rejection if it is to be rendered and no worker of its pool has a browser;
     None: it may be submitted. Call this before `submit`. Raises FrontierUnavailable."""
     if not any(request.render and not request.wait_for_browser for request in requests):
@@ -337,7 +342,7 @@ _EXCEEDS_EARLIER = (
 """Reason of a duplicate that asks for more of the crawl than the request before it."""
 
 
-async def submit(frontier: Frontier, requests: Sequence[AdmittedRequest]) -> list[SubmitResult]:
+async def submit(frontier: ValkeyFrontier, requests: Sequence[AdmittedRequest]) -> list[SubmitResult]:
     """Add requests to the frontier. Return the result of each, in order.
 
     The caller has checked the requests with `unknown_spiders`: a request for an unknown spider is added and waits for a
@@ -400,7 +405,7 @@ class _RequestGroup(NamedTuple):
     """Index in `batches` by (priority, whether the requests have a payload). Only `_add_to_group` uses it."""
 
 
-def _group(requests: Sequence[AdmittedRequest], spiders: SpiderRegistry) -> list[_RequestGroup]:
+def _group(requests: Sequence[AdmittedRequest], spiders: ValkeySpiderRegistry) -> list[_RequestGroup]:
     """Return the requests in groups that can be submitted together. `spiders` computes their fingerprints: requests of
     a spider with equal fingerprints count as the same request.
 

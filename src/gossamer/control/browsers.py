@@ -1,10 +1,10 @@
 """Requests that are to be rendered in a browser, and whether any worker has one."""
 
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.info import CrawlInfo
 
 
-async def waiting_for_browsers(frontier: Frontier, info: CrawlInfo) -> int:
+async def waiting_for_browsers(frontier: ValkeyFrontier, info: CrawlInfo) -> int:
     """Return how many requests of a crawl wait for a worker with a browser while none is announced in its pool (the
     workers that work for it). 0: none waits, or there is such a worker. Raises FrontierUnavailable.
 

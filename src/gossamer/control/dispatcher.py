@@ -26,7 +26,7 @@ from gossamer.control.admission import (
 from gossamer.control.domains import DEFAULT_POLICY, Blacklist
 from gossamer.control.stats import Counters
 from gossamer.errors import BadInput, RequestRejected
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, WhenBlacklisted
 from gossamer.model.info import AppInfo, CrawlInfo
 from gossamer.model.messages import answers
@@ -60,7 +60,7 @@ class RequestDispatcher:
 
     def __init__(
         self,
-        frontier: Frontier,
+        frontier: ValkeyFrontier,
         reader: MessageReader,
         validator: RequestValidator,
         handlers: Mapping[str, Handler],
@@ -176,7 +176,7 @@ in the statistics: fixed."""
 
 
 def built_in_handlers(
-    frontier: Frontier, counters: Counters, *, now: Callable[[], float], allow_default_policy: bool = False
+    frontier: ValkeyFrontier, counters: Counters, *, now: Callable[[], float], allow_default_policy: bool = False
 ) -> Mapping[str, Any]:
     """Return the handlers of the built-in kinds, by kind. `allow_default_policy`: a domain request may change the
     default policy."""
@@ -190,7 +190,7 @@ def built_in_handlers(
 class ActionHandler:
     """Answers `info` and `stop`. Implements Handler."""
 
-    def __init__(self, frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> None:
+    def __init__(self, frontier: ValkeyFrontier, counters: Counters, *, now: Callable[[], float]) -> None:
         self._frontier = frontier
         self._counters = counters
         self._now = now
@@ -243,7 +243,7 @@ class ActionHandler:
         )
 
 
-async def _crawl_backlog(frontier: Frontier, crawl: CrawlId, *, spider: str) -> CrawlBacklog | None:
+async def _crawl_backlog(frontier: ValkeyFrontier, crawl: CrawlId, *, spider: str) -> CrawlBacklog | None:
     """Return a crawl's waiting requests for one spider; an empty spider means all. None: no such crawl.
 
     Reads counters only, so the cost grows with the number of domains, not of requests."""
@@ -263,7 +263,7 @@ async def _crawl_backlog(frontier: Frontier, crawl: CrawlId, *, spider: str) -> 
 
 
 async def _app_backlog(
-    frontier: Frontier, appid: str, *, spider: str, cursor: str
+    frontier: ValkeyFrontier, appid: str, *, spider: str, cursor: str
 ) -> tuple[AppInfo, list[CrawlBacklog], str]:
     """Return an application's totals, one page of its crawls with waiting requests, and the cursor of the next page
     (empty: there is none). Raises BadInput for an invalid cursor. `expires` of a crawl is in epoch seconds."""
@@ -294,7 +294,7 @@ def _waiting(info: CrawlInfo, spider: str) -> int:
 class StatsHandler:
     """Answers `stats`. Implements Handler."""
 
-    def __init__(self, frontier: Frontier, counters: Counters, *, now: Callable[[], float]) -> None:
+    def __init__(self, frontier: ValkeyFrontier, counters: Counters, *, now: Callable[[], float]) -> None:
         self._frontier = frontier
         self._counters = counters
         self._now = now
@@ -313,7 +313,7 @@ class DomainHandler:
     others, which the operator has set by REST, a command or a file, stay."""
 
     def __init__(
-        self, frontier: Frontier, counters: Counters, *, now: Callable[[], float], allow_default_policy: bool
+        self, frontier: ValkeyFrontier, counters: Counters, *, now: Callable[[], float], allow_default_policy: bool
     ) -> None:
         """`allow_default_policy`: the domain `*` stands for the default policy; else it is rejected."""
         self._frontier = frontier

@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from gossamer.errors import BadInput, PoliciesChanged
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import (
     CONCURRENCY_RANGE,
     HITS_RANGE,
@@ -275,7 +275,7 @@ class Blacklist:
     """The operator's blacklist. It is loaded again from the frontier (the store of waiting requests) whenever a policy
     has changed; otherwise `among` is cheap."""
 
-    def __init__(self, frontier: Frontier) -> None:
+    def __init__(self, frontier: ValkeyFrontier) -> None:
         self._frontier = frontier
         self._version = -1
         """Version of the policies that are loaded here. -1, which the frontier never has: none are yet."""
@@ -296,7 +296,7 @@ class Blacklist:
         return found
 
 
-async def change_policy(frontier: Frontier, domain: str | None, changes: DomainPolicy) -> DomainPolicy:
+async def change_policy(frontier: ValkeyFrontier, domain: str | None, changes: DomainPolicy) -> DomainPolicy:
     """Set the fields that are set in `changes`, keep the others, and return the new policy. `domain` None: the default
     policy.
 
@@ -304,24 +304,24 @@ async def change_policy(frontier: Frontier, domain: str | None, changes: DomainP
     return await _edit(frontier, domain, changes, keep_others=True)
 
 
-async def remove_policy(frontier: Frontier, domain: str | None) -> None:
+async def remove_policy(frontier: ValkeyFrontier, domain: str | None) -> None:
     """Unset all fields of a policy (None: the default policy) but `blacklisted`. May be repeated."""
     await _edit(frontier, domain, DomainPolicy(), keep_others=False)
 
 
-async def remove_rate_limit(frontier: Frontier, domain: str | None) -> None:
+async def remove_rate_limit(frontier: ValkeyFrontier, domain: str | None) -> None:
     """Unset `hits`, `window` and `scale` of a policy (None: the default policy), and keep the rest. May be repeated."""
     await _edit(frontier, domain, DomainPolicy(), keep_others=True, unset=("hits", "window_seconds", "scale"))
 
 
-async def set_blacklisted(frontier: Frontier, domain: str, *, blacklisted: bool) -> None:
+async def set_blacklisted(frontier: ValkeyFrontier, domain: str, *, blacklisted: bool) -> None:
     """Set a domain's `blacklisted` to True, or unset it, and keep the rest of its policy. May be repeated."""
     # `changes` cannot unset a field, because None in it means no change.
     changes = DomainPolicy(blacklisted=blacklisted or None)
     await _edit(frontier, domain, changes, keep_others=True, unset=() if blacklisted else ("blacklisted",))
 
 
-async def snapshot(frontier: Frontier) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
+async def snapshot(frontier: ValkeyFrontier) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
     """Return the default policy, the policies by domain, and the version that they have together."""
     # `domain_policies` makes several calls. An edit between these changes the version; then all is read again.
     while True:
@@ -332,7 +332,7 @@ async def snapshot(frontier: Frontier) -> tuple[DomainPolicy, dict[str, DomainPo
 
 
 async def replace_all(
-    frontier: Frontier, text: str | bytes, *, expected_version: int | None = None, whole: bool = False
+    frontier: ValkeyFrontier, text: str | bytes, *, expected_version: int | None = None, whole: bool = False
 ) -> int:
     """Replace all policies with those of a YAML text, and return their version. `whole`: see `load_policies`.
 
@@ -348,7 +348,12 @@ async def replace_all(
 
 
 async def _edit(
-    frontier: Frontier, domain: str | None, changes: DomainPolicy, *, keep_others: bool, unset: Collection[str] = ()
+    frontier: ValkeyFrontier,
+    domain: str | None,
+    changes: DomainPolicy,
+    *,
+    keep_others: bool,
+    unset: Collection[str] = (),
 ) -> DomainPolicy:
     """Set the fields that are set in `changes`, and return the new policy. `keep_others` False: unset all other fields
     but `blacklisted`. `unset`: further fields to unset."""

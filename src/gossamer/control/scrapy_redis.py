@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from gossamer.errors import BadInput, BadUrl, CrawlRefused
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, Order, Run, Terms
 from gossamer.model.request import MAX_DEPTH, MAX_PRIORITY, SCRAPY_DEFAULTS, Batch, Payload, pack
 from gossamer.model.values import encode, to_packable
@@ -182,7 +182,7 @@ class ScrapyRedisImport:
     repeated import skips the entries that an earlier one has processed."""
 
     def __init__(
-        self, shards: Shards, leftovers: SpiderLeftovers, frontier: Frontier, crawl: Crawl, *, spider: str
+        self, shards: Shards, leftovers: SpiderLeftovers, frontier: ValkeyFrontier, crawl: Crawl, *, spider: str
     ) -> None:
         self._shards = shards
         self._leftovers = leftovers

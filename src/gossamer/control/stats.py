@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gossamer.errors import FrontierError
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.json_codec import encode_value
 from gossamer.telemetry.tally import Tally
 from gossamer.valkey.scripts import Scripts
@@ -208,7 +208,7 @@ def request_counter(kind: str) -> str:
     return f"plugins:{_INTAKE_PLUGINS.get(kind, kind)}"
 
 
-async def body(frontier: Frontier, counters: Counters, kind: str) -> dict[str, Any]:
+async def body(frontier: ValkeyFrontier, counters: Counters, kind: str) -> dict[str, Any]:
     """Return the part of a stats answer that depends on the kind, one of KINDS."""
     match kind:
         case "all":
@@ -237,7 +237,7 @@ async def body(frontier: Frontier, counters: Counters, kind: str) -> dict[str, A
     raise ValueError(kind)
 
 
-async def queues(frontier: Frontier) -> dict[str, Any]:
+async def queues(frontier: ValkeyFrontier) -> dict[str, Any]:
     """Return the backlog of every spider with up to MAX_NAMED_DOMAINS domains, the longest backlogs first. If a spider
     has more domains, these are not necessarily the longest of all."""
     found: dict[str, Any] = {"total_backlog": 0}

@@ -6,7 +6,7 @@ Fixed: the computation of fingerprints, because the frontier has stored them.
 import itertools
 from collections.abc import Sequence
 
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import QueryOrder, Run, Terms
 from gossamer.model.info import UrlInfo
 from gossamer.policy.parameters import dropped_parameters
@@ -15,7 +15,7 @@ from gossamer.policy.urls import fingerprint, host, registered_domain, spider_se
 
 
 async def find_in_crawl(
-    frontier: Frontier, run: Run, *, spiders: Sequence[str], terms: Sequence[Terms], url: str
+    frontier: ValkeyFrontier, run: Run, *, spiders: Sequence[str], terms: Sequence[Terms], url: str
 ) -> UrlInfo | None:
     """Return the state of a canonical URL in a crawl: of the first of these spiders that has seen it, else of the first
     spider. None: there are no spiders. `terms`: those of the crawl's submissions."""

@@ -112,7 +112,7 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float = 0.0
     """Seconds without any request left after which a run is finished. New requests join the run until then."""
     keep_failed: bool = False
-    """True: requests that got no answer are kept, so that `Frontier.retry_failed` can repeat them; and the counters and
+    """True: requests that got no answer are kept, so that `retry_failed` can repeat them; and the counters and
     `max_pages` go on from run to run, until a fresh one."""
 
 

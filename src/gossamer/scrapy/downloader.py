@@ -23,7 +23,8 @@ from twisted.python.failure import Failure
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadUrl, BlockedAddress, DnsFailed
 from gossamer.fetch.robots_rules import RobotsRules
-from gossamer.frontier.base import Frontier, Leaseholder
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Run
 from gossamer.net.resolve import Resolver
 from gossamer.policy.retry import parse_retry_after
@@ -66,8 +67,8 @@ class SharedThrottle:
 
     def __init__(
         self,
-        frontier: Frontier,
-        holder: Leaseholder,
+        frontier: ValkeyFrontier,
+        holder: ValkeyLeaseholder,
         retrier: Retrier,
         run: Run,
         spider: str,

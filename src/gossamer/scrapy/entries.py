@@ -21,7 +21,7 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.request import RequestFingerprinter as ScrapyFingerprinter
 
 from gossamer.errors import BadUrl, GossamerError
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.request import (
     MAX_DEPTH,
     MAX_PRIORITY,
@@ -121,7 +121,7 @@ remembered is computed again."""
 class EntryEncoder:
     """Encodes the requests of one spider's process."""
 
-    def __init__(self, spider: Spider, *, frontier: Frontier, fingerprinter: Any) -> None:
+    def __init__(self, spider: Spider, *, frontier: ValkeyFrontier, fingerprinter: Any) -> None:
         """`fingerprinter` is the crawler's."""
         self._spider = spider
         self._frontier = frontier

@@ -40,7 +40,8 @@ from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import LeaseLost
-from gossamer.frontier.base import Frontier, Leaseholder
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.record import Output
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Payload, Settlement, unpack
 from gossamer.policy.lateness import is_late, send_by
@@ -88,8 +89,8 @@ bound its queue."""
 class LeaseRunner:
     """Base of the schedulers: the part that runs leases. A scheduler sets the attributes below when it opens."""
 
-    frontier: Frontier
-    holder: Leaseholder
+    frontier: ValkeyFrontier
+    holder: ValkeyLeaseholder
     """This process as a worker of the frontier: leases requests and knows which it still holds."""
     _encoder: EntryEncoder
     _committer: Committer

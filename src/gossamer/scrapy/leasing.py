@@ -28,7 +28,9 @@ from twisted.python.failure import Failure
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierUnavailable
-from gossamer.frontier.base import Frontier, Leaseholder, RedirectPermit
+from gossamer.frontier.base import RedirectPermit
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import CrawlId, CrawlState, Run
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement, pack, unpack
 from gossamer.policy.lateness import START_WITHIN_SECONDS
@@ -158,8 +160,8 @@ class LeaseFetcher:
 
     def __init__(
         self,
-        frontier: Frontier,
-        holder: Leaseholder,
+        frontier: ValkeyFrontier,
+        holder: ValkeyLeaseholder,
         session: WorkerSession,
         crawl: CrawlId,
         *,
@@ -393,7 +395,7 @@ class OutcomeRules:
 
 
 async def settle_with_successor(
-    active: ActiveLease, settlement: Settlement, encoder: EntryEncoder, holder: Leaseholder, retrier: Retrier
+    active: ActiveLease, settlement: Settlement, encoder: EntryEncoder, holder: ValkeyLeaseholder, retrier: Retrier
 ) -> Settlement | None:
     """Return the settlement of a lease whose request was replaced by another, its successor (a redirect, a retry).
 

@@ -28,7 +28,7 @@ from twisted.internet.error import ConnectError, DNSLookupError
 
 from gossamer.errors import BadInput, BadUrl, ProxyFailed
 from gossamer.fetch.proxies import Proxy, parse_proxies, parse_proxy, proxy_budgets, read_proxies, split_proxies
-from gossamer.frontier.base import Leaseholder
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.policy.proxies import ProxyPool, ProxyRests
 from gossamer.policy.urls import canonical, host, registered_domain
 from gossamer.scrapy.options import PROJECT_SETTINGS, abort
@@ -178,14 +178,14 @@ class ProxyPoolMiddleware:
         """True: each address has a budget of its own."""
         return bool(self._by_address)
 
-    def join_frontier(self, holder: Leaseholder, egress_of: Callable[[Request], str | None]) -> None:
+    def join_frontier(self, holder: ValkeyLeaseholder, egress_of: Callable[[Request], str | None]) -> None:
         """Lease for the addresses of the proxies, where each has a budget. `egress_of` returns the address for which a
         request's hit (the charge to the site's rate limit) was granted; None: the request was not leased."""
         self._egress_of = egress_of
         if self._by_address:
             holder.set_egress(*self._addresses())
 
-    async def follow(self, holder: Leaseholder) -> None:
+    async def follow(self, holder: ValkeyLeaseholder) -> None:
         """Lease for the addresses of those proxies that do not rest, until cancelled."""
         leased_for = self._addresses()
         while self._by_address:

@@ -28,7 +28,8 @@ from twisted.python.failure import Failure
 from gossamer.commit.committer import Committer
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import BadInput, CrawlRefused, FrontierError, FrontierUnavailable
-from gossamer.frontier.base import AddResult, Frontier, Lane
+from gossamer.frontier.base import AddResult, Lane
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Run, Terms
 from gossamer.model.request import Batch, DropReason, Outcome
 from gossamer.scrapy.addon import DupefilterView
@@ -112,10 +113,10 @@ class Scheduler(LeaseRunner, BaseScheduler):
         assert crawler.spider is not None
         return read_options(crawler.settings, crawler.spider)
 
-    async def _before_join(self, frontier: Frontier) -> None:
+    async def _before_join(self, frontier: ValkeyFrontier) -> None:
         """Prepare the crawl; may change `options`. Raises BadInput and FrontierError."""
 
-    async def _join(self, frontier: Frontier) -> Run:
+    async def _join(self, frontier: ValkeyFrontier) -> Run:
         """Return the run (one life of the crawl) that this process works on. Raises CrawlRefused and FrontierError."""
         return await join(frontier, self.options.crawl, fresh=self.options.fresh)
 
@@ -181,7 +182,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         gc.freeze()
         log.info("%s, as %s", self._describe_work(run), self.holder.worker)
 
-    async def _enter_run(self, frontier: Frontier, spider: Spider) -> Run:
+    async def _enter_run(self, frontier: ValkeyFrontier, spider: Spider) -> Run:
         """Join the run and become a worker of its pool (the workers that share the crawl's requests)."""
         run = await wait_for_frontier(self._retrier, lambda: self._join(frontier))
         await wait_for_frontier(self._retrier, lambda: frontier.spiders.announce(Lane.SCRAPY, [spider.name]))

@@ -20,7 +20,8 @@ from scrapy.crawler import Crawler
 
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import CrawlRefused, FrontierUnavailable
-from gossamer.frontier.base import AddResult, ClaimResult, Frontier, RunFinished
+from gossamer.frontier.base import AddResult, ClaimResult, RunFinished
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlState, Run, Terms
 from gossamer.model.request import Batch
 from gossamer.scrapy.entries import BatchKey, FrontierEntry, add_to_batch
@@ -64,7 +65,7 @@ _START_TIME_FIELD = 19
 """Position of `starttime` (in clock ticks) after the process's name in /proc/<pid>/stat. Linux's: fixed."""
 
 
-async def join(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
+async def join(frontier: ValkeyFrontier, crawl: Crawl, *, fresh: bool) -> Run:
     """Return the run that this process works on, with this project's requested rate and concurrency.
 
     `fresh`: the run after a finished one has seen nothing. Processes that were started together are one run, however
@@ -81,7 +82,7 @@ async def join(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
     return run
 
 
-async def _open_run(frontier: Frontier, crawl: Crawl, *, fresh: bool) -> Run:
+async def _open_run(frontier: ValkeyFrontier, crawl: Crawl, *, fresh: bool) -> Run:
     """Open the crawl's run. Raises RunFinished for a run that belongs to this process and has finished already."""
     if not fresh:
         return await frontier.open_crawl(crawl, process_age_seconds=process_age_seconds())
@@ -140,7 +141,7 @@ class Inbox:
 
     def __init__(
         self,
-        frontier: Frontier,
+        frontier: ValkeyFrontier,
         retrier: Retrier,
         run: Run,
         terms: Terms,
@@ -264,7 +265,7 @@ class StartClaims:
     change: a process of another version would handle the same item again.
     """
 
-    def __init__(self, frontier: Frontier, retrier: Retrier, run: Run, crawler: Crawler) -> None:
+    def __init__(self, frontier: ValkeyFrontier, retrier: Retrier, run: Run, crawler: Crawler) -> None:
         self._frontier = frontier
         self._retrier = retrier
         self._run = run

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from gossamer.bus.base import Bus, Consumer, Message, Topics
 from gossamer.errors import HistoryRefused, MessageTooLarge
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.history.retention import RatePosition
 from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import CrawlId
@@ -46,7 +46,7 @@ class Historian:
 
     def __init__(
         self,
-        frontier: Frontier,
+        frontier: ValkeyFrontier,
         bus: Bus,
         topics: Topics,
         history: HistoryStore,

@@ -22,7 +22,7 @@ from gossamer.control import domains, stats
 from gossamer.control.domains import MAX_YAML_BYTES
 from gossamer.control.stats import Counters
 from gossamer.errors import BadInput, FrontierUnavailable
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlEvent, CrawlState
 from gossamer.model.messages import answers
 from gossamer.policy.liveness import LivenessJudge
@@ -50,7 +50,7 @@ class Expirer:
     pause_seconds = 1.0
     """Longest delay until an expired crawl is noticed. Each round is one call per shard."""
 
-    def __init__(self, frontier: Frontier, troubles: Troubles) -> None:
+    def __init__(self, frontier: ValkeyFrontier, troubles: Troubles) -> None:
         self._frontier = frontier
         self._shards = PerShardRunner(self.name, frontier.shard_count, self._expire, troubles)
 
@@ -78,7 +78,7 @@ class Finisher:
 
     def __init__(
         self,
-        frontier: Frontier,
+        frontier: ValkeyFrontier,
         outbound: OutboundPublisher,
         counters: Counters,
         metrics: Metrics,
@@ -158,7 +158,7 @@ class Reaper:
 
     def __init__(
         self,
-        frontier: Frontier,
+        frontier: ValkeyFrontier,
         blobs: BlobStore,
         troubles: Troubles,
         *,
@@ -251,7 +251,7 @@ class PolicyFile:
 
     def __init__(
         self,
-        frontier: Frontier,
+        frontier: ValkeyFrontier,
         path: Path,
         troubles: Troubles,
         *,

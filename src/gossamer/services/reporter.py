@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from gossamer.control import stats
 from gossamer.control.stats import Counters, TroubleReporter
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.telemetry.metrics import Metrics
 
 log = logging.getLogger("gossamer.services.reporter")
@@ -35,7 +35,7 @@ class ServiceReporter:
 
     def __init__(
         self,
-        frontier: Frontier,
+        frontier: ValkeyFrontier,
         counters: Counters,
         metrics: Metrics,
         *,

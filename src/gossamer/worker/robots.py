@@ -13,7 +13,7 @@ import msgspec
 from gossamer.commit.retrier import Retrier
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.robots_service import Reroute, RobotsService, RobotsUnavailable
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.option_names import named
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.urls import host, origin, registered_domain
@@ -117,7 +117,7 @@ class RobotsChecker:
 
     def __init__(
         self,
-        frontier: Frontier,
+        frontier: ValkeyFrontier,
         robots: RobotsService,
         retrier: Retrier,
         waits: RobotsWaits,
@@ -296,7 +296,7 @@ class FrontierRobotsStore:
     """Implements RobotsStore (fetch/robots_service.py) in the frontier: each origin's record is kept with its domain,
     for all workers."""
 
-    def __init__(self, frontier: Frontier) -> None:
+    def __init__(self, frontier: ValkeyFrontier) -> None:
         self._frontier = frontier
 
     async def load(self, origin: str) -> bytes | None:

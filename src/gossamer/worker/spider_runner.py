@@ -13,7 +13,7 @@ from gossamer.errors import BadInput, BadUrl, FrontierUnavailable
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.page import Follow, Page
 from gossamer.fetch.request import check_headers
-from gossamer.frontier.base import SpiderRegistry
+from gossamer.frontier.valkey.identity import ValkeySpiderRegistry
 from gossamer.model.record import Output, PageRecord
 from gossamer.model.request import Batch, DropReason, Outcome, Payload, pack, payload_size_error, spider_name_error
 from gossamer.policy.priorities import child_priority
@@ -44,7 +44,7 @@ _SHOWN_CHARACTERS = 200
 class SpiderRunner:
     """Runs the spiders of one worker."""
 
-    def __init__(self, tally: Tally, troubles: Troubles, spiders: SpiderRegistry) -> None:
+    def __init__(self, tally: Tally, troubles: Troubles, spiders: ValkeySpiderRegistry) -> None:
         """`troubles`: the lasting conditions that the worker reports. `spiders`: the frontier's registry of the spiders
         that workers have."""
         self._tally = tally
@@ -150,7 +150,7 @@ class SpiderRunner:
             )
 
 
-def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: SpiderRegistry) -> Batch | None:
+def _batch_of(attempt: Attempt, follow: Follow, drops: dict[str, int], spiders: ValkeySpiderRegistry) -> Batch | None:
     """Return a spider's link as a batch of one; None: the scope refuses it, which is counted in `drops`.
 
     Raises BadInput for a link that is too large, or that has an invalid header or spider name.

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from gossamer.control.browsers import waiting_for_browsers
 from gossamer.errors import FrontierError
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.policy.words import counted
@@ -25,7 +25,7 @@ _DOMAINS_LOOKED_AT = 100
 class StalledRun:
     """Watches a run while a worker has nothing to do for it, and nothing of it is due."""
 
-    def __init__(self, frontier: Frontier, spiders: Collection[str], troubles: Troubles) -> None:
+    def __init__(self, frontier: ValkeyFrontier, spiders: Collection[str], troubles: Troubles) -> None:
         """`spiders`: those whose requests the worker fetches."""
         self._frontier = frontier
         self._spiders = frozenset(spiders)

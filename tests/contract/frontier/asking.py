@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gossamer.frontier.base import Frontier, Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Crawl, CrawlId, Run
 from gossamer.model.request import MAX_DEATHS, Batch, Lease
 
@@ -42,13 +42,13 @@ async def declare_dead(frontier: ValkeyFrontier, shard: int, name: str) -> None:
     await frontier._commands.call(shard, "reclaim", 10_000, 3_600_000, 200, name, 0, MAX_DEATHS)
 
 
-def of_living(seat: Leaseholder, leases: Iterable[Lease]) -> list[Lease]:
+def of_living(seat: ValkeyLeaseholder, leases: Iterable[Lease]) -> list[Lease]:
     """Those whose session was not declared dead, as far as the worker was told by now. Reports of others count for
     nothing."""
     return [lease for lease in leases if seat.session_name(lease.shard) == lease.worker]
 
 
-async def fetched_count(frontier: Frontier, run: Run) -> int:
+async def fetched_count(frontier: ValkeyFrontier, run: Run) -> int:
     """Number of pages of the crawl's run that count as fetched."""
     info = await frontier.crawl_info(run.crawl.id)
     assert info is not None

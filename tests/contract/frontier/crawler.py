@@ -7,7 +7,8 @@ from collections import Counter
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import WorkerSession
 from gossamer.errors import FrontierForgot
-from gossamer.frontier.base import Frontier, Leaseholder
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.request import Lease, Outcome, Settlement
 from gossamer.telemetry.logs import Troubles
@@ -21,7 +22,7 @@ class Crawler:
     """Counts what it did with every page. `progress` is set at every step."""
 
     def __init__(
-        self, frontier: Frontier, crawl: CrawlId, progress: asyncio.Event, *, dead_after_seconds: float
+        self, frontier: ValkeyFrontier, crawl: CrawlId, progress: asyncio.Event, *, dead_after_seconds: float
     ) -> None:
         self._frontier = frontier
         self._crawl = crawl
@@ -45,7 +46,7 @@ class Crawler:
         await asyncio.gather(keeping, return_exceptions=True)
         await holder.close()
 
-    async def _step(self, holder: Leaseholder) -> None:
+    async def _step(self, holder: ValkeyLeaseholder) -> None:
         leases = await retrying(lambda: holder.lease(limit=8))
         self.recorded.update(page_of(lease) for lease in leases)
         await retrying(lambda: self._settle(holder, leases))
@@ -54,7 +55,7 @@ class Crawler:
         if not leases:
             await holder.wait_for_work(timeout_seconds=1.0)
 
-    async def _settle(self, holder: Leaseholder, leases: list[Lease]) -> None:
+    async def _settle(self, holder: ValkeyLeaseholder, leases: list[Lease]) -> None:
         """As a committer does: what the frontier may have forgotten since it took the links is added again."""
         while True:
             data_epoch = self._frontier.data_epoch

@@ -6,8 +6,10 @@ from functools import partial
 from typing import TypeVar
 
 from gossamer.errors import CrawlRefused, FrontierUnavailable
-from gossamer.frontier.base import AddResult, Frontier, Leaseholder, RedirectPermit
+from gossamer.frontier.base import AddResult, RedirectPermit
 from gossamer.frontier.lifecycle import RequestStatus
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import Batch, Lease, Outcome, Settlement
@@ -53,7 +55,7 @@ class Pair:
 
     def __init__(
         self,
-        frontier: Frontier,
+        frontier: ValkeyFrontier,
         clock: Clock,
         *,
         dead_after_seconds: float,
@@ -64,7 +66,7 @@ class Pair:
         self.clock = clock
         self.shards = shards
         self.model = Model(dead_after_seconds=dead_after_seconds, shards=shards)
-        self.seats: dict[ModelWorker, Leaseholder] = {}
+        self.seats: dict[ModelWorker, ValkeyLeaseholder] = {}
         self.handles: dict[CrawlId, Run] = {}
         self.generations: dict[CrawlId, int] = {}
         self.lost = False
@@ -126,7 +128,7 @@ class Pair:
         self.seats[worker] = seat
         return worker
 
-    def _names(self, seat: Leaseholder) -> str:
+    def _names(self, seat: ValkeyLeaseholder) -> str:
         return " ".join(map(seat.session_name, range(self.shards)))
 
     async def lease(self, worker: ModelWorker, *, limit: int) -> list[Lease]:

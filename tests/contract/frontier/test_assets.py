@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.info import CrawlInfo
@@ -23,7 +23,7 @@ FAST = {"rate": Rate(1000, 1.0), "concurrency": 1000}
 class Scene:
     """A frontier, and a worker that fetches pages and assets."""
 
-    def __init__(self, frontier: ValkeyFrontier, clock: Clock, worker: Leaseholder) -> None:
+    def __init__(self, frontier: ValkeyFrontier, clock: Clock, worker: ValkeyLeaseholder) -> None:
         self.frontier, self.clock, self.worker = frontier, clock, worker
 
     async def lease_all(self) -> list[Lease]:

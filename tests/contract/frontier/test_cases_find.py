@@ -2,8 +2,7 @@
 
 import pytest
 
-from gossamer.frontier.base import Frontier
-from gossamer.frontier.valkey import queries
+from gossamer.frontier.valkey import ValkeyFrontier, queries
 from gossamer.model.crawl import Run, Terms
 from gossamer.model.info import UrlInfo
 from gossamer.model.request import Outcome, Settlement
@@ -15,7 +14,7 @@ PLAIN = Terms()
 SHORT, LONG = "https://a.test/x", "https://a.test/xy"
 
 
-async def find(frontier: Frontier, run: Run, url: str, *, spider: str = "link") -> UrlInfo:
+async def find(frontier: ValkeyFrontier, run: Run, url: str, *, spider: str = "link") -> UrlInfo:
     mark = fingerprint(spider, url)
     return await frontier.find_url(run, spider=spider, domain="a.test", url=url, fingerprint=mark)
 

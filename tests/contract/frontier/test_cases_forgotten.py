@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gossamer.frontier.base import Leaseholder
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
 from gossamer.model.request import Lease, Outcome, Settlement
 
@@ -105,7 +105,7 @@ async def test_a_lease_of_an_earlier_name_does_not_end_one_of_this(stage: Stage)
     await stage.leave()
 
 
-async def all_of(seat: Leaseholder, count: int) -> list[Lease]:
+async def all_of(seat: ValkeyLeaseholder, count: int) -> list[Lease]:
     """So many leases, from whichever shard has them."""
     found: list[Lease] = []
     while len(found) < count:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import DomainPolicy, Rate, Terms
 from gossamer.model.request import Lease, Outcome, Settlement
 
@@ -27,7 +27,7 @@ async def frontier(stage: Stage) -> AsyncIterator[ValkeyFrontier]:
     await stage.leave()
 
 
-async def settled(seat: Leaseholder) -> None:
+async def settled(seat: ValkeyLeaseholder) -> None:
     """Until it knows that nothing is due, on any shard."""
     for _ in range(3):
         assert await seat.lease(limit=10) == []
@@ -38,7 +38,7 @@ async def submit(frontier: ValkeyFrontier, name: str, *domains: str, count: int 
     await frontier.add(run, PLAIN, [a_batch(domain, range(count)) for domain in domains], seeds=True)
 
 
-async def woken_by(seat: Leaseholder, event: Callable[[], Awaitable[Any]]) -> list[Lease]:
+async def woken_by(seat: ValkeyLeaseholder, event: Callable[[], Awaitable[Any]]) -> list[Lease]:
     """What it leases after it slept until this happened."""
     asleep = asyncio.create_task(seat.wait_for_work(timeout_seconds=LONG_SECONDS))
     done, _ = await asyncio.wait([asleep], timeout=0)

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Collection, Sequence
 import pytest
 
 from gossamer.errors import FrontierUnavailable
-from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Crawl, CrawlState, Rate, Run, Terms
 from gossamer.model.info import CrawlInfo, UrlInfo
 from gossamer.model.request import Lease, Outcome, Settlement
@@ -25,7 +25,7 @@ DOMAINS = [f"d{number}.test" for number in range(6)]
 class Crawled:
     """A crawl that keeps what fails, and a worker for it."""
 
-    def __init__(self, frontier: ValkeyFrontier, clock: Clock, worker: Leaseholder, crawl: Crawl) -> None:
+    def __init__(self, frontier: ValkeyFrontier, clock: Clock, worker: ValkeyLeaseholder, crawl: Crawl) -> None:
         self.frontier, self.clock, self.worker, self.crawl = frontier, clock, worker, crawl
 
     async def start(self, terms: Terms, paths: Sequence[object] = ("x",), *, fresh: bool = False) -> tuple[Run, int]:

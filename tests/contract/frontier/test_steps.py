@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gossamer.frontier.base import Leaseholder, Submission
+from gossamer.frontier.base import Submission
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import home_shard, shard_of
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Run, Terms
 from gossamer.model.request import MAX_DEATHS, Batch, Lease, Outcome, Settlement
 from gossamer.valkey.scripts import Script
@@ -38,7 +39,7 @@ class Steps:
         await self.frontier.add(run, terms, batches, seeds=True)
         return run
 
-    async def lease(self, run: Run, spider: str = "link") -> tuple[Leaseholder, Lease]:
+    async def lease(self, run: Run, spider: str = "link") -> tuple[ValkeyLeaseholder, Lease]:
         self.clock.now += 2
         holder = await self.frontier.open_leaseholder(pool=run.crawl.pool, spiders=[spider])
         (lease,) = await holder.lease(limit=5) or await holder.lease(limit=5)

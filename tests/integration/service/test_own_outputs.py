@@ -13,8 +13,8 @@ from gossamer.commit.committer import CommitLimits, Committer
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.own_outputs import OwnOutputLimits
 from gossamer.commit.retrier import Retrier
-from gossamer.frontier.base import Leaseholder
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Terms
 from gossamer.model.record import Output
 from gossamer.model.request import Batch, Outcome, Settlement
@@ -34,7 +34,7 @@ SIZE = 1000
 class Stage:
     """A committer on a bus of which one topic can be broken, and finished pages for it."""
 
-    def __init__(self, frontier: ValkeyFrontier, bus: StreamsBus, blobs: BlobStore, holder: Leaseholder) -> None:
+    def __init__(self, frontier: ValkeyFrontier, bus: StreamsBus, blobs: BlobStore, holder: ValkeyLeaseholder) -> None:
         self.frontier = frontier
         self.bus = bus
         self.troubles = Troubles()

@@ -88,7 +88,7 @@ class _AdditionNames:
 
 
 class RequestAdder:
-    """Implements `Frontier.open_crawl` and `Frontier.add`."""
+    """Implements `ValkeyFrontier.open_crawl` and `ValkeyFrontier.add`."""
 
     def __init__(self, commands: ScriptCommands, *, retention_ms: int) -> None:
         self._commands = commands

@@ -4,8 +4,14 @@ Its keys are divided into shards: a domain's queues are on the shard of the doma
 crawl's home shard. Most operations are one Lua script on one shard; those that span shards, such as the end of a run
 (one life of a crawl, from its first request until nothing is left), are in `runs.py`.
 
-This class only hands each call to the module that carries it out. Fixed: the signatures, which are those of `Frontier`,
-and which shard has what (`shard_of`, `home_shard`).
+Words: a *run* is one life of a crawl, from its first request until nothing is left; its *parts* are the shares of
+single spiders. *Terms* are the options of one submission. A *lease* is the loan of a request to one worker, until the
+worker *settles* it. A *hit* is a request that counts against a domain's rate limit. The *egress* is the public address
+that requests leave from. A *pool* is a group of workers with requests of their own.
+
+Every call is one atomic step per shard and may be repeated. Every call may raise FrontierUnavailable (repeat it) and
+FrontierIncompatible; calls that add requests may raise FrontierFull. Callers rely on these promises and on those of the
+docstrings; tests/contract/frontier checks them. Fixed: which shard has what (`shard_of`, `home_shard`).
 """
 
 import asyncio
@@ -16,30 +22,27 @@ import msgspec
 
 from gossamer.errors import BadInput, CrawlRefused
 from gossamer.frontier.base import AddResult, ClaimResult, Submission, SubmissionResult
-from gossamer.frontier.valkey import codec, queries, runs
-from gossamer.frontier.valkey import policies as policy_store
+from gossamer.frontier.valkey import codec, runs
 from gossamer.frontier.valkey.additions import RequestAdder
 from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.frontier.valkey.identity import FrontierIdentity, ValkeySpiderRegistry
 from gossamer.frontier.valkey.keys import KeyPattern, check_names, home_shard, shard_of
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.frontier.valkey.maintenance import ShardMaintenance
+from gossamer.frontier.valkey.policies import PolicyStore
+from gossamer.frontier.valkey.queries import FrontierQueries
 from gossamer.frontier.valkey.submissions import RequestSubmitter
-from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, DomainPolicy, Rate, Run, Terms
-from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, UrlInfo, WorkerInfo
+from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.request import Batch
 from gossamer.valkey.shards import Shards
 
-_MAX_TERMS = 100
-"""Maximum number of terms (the options of one submission) that `crawl_terms` returns. More make the call slower.
-`Frontier.crawl_terms` names the 100, too."""
 _CLAIM_MS = 20_000
 """Life of a claim (of a task that is done once in a crawl) that its owner does not renew. May be longer, which delays
 the start items of a process that died. Must stay well above `_RENEW_SECONDS` in `scrapy/start.py` (5 s), or two
-processes handle the same item. `Frontier.claim` and `StartClaims` name the 20 s, too."""
+processes handle the same item. `claim` and `StartClaims` name the 20 s, too."""
 _CLAIMS_KEPT_MS = 30 * 86400 * 1000
 """Life of the record of a crawl's claims after the last change. May be longer; if it is shorter, a crawl that is
-resumed later repeats its start items. `Frontier.claim` and `KeyPattern.ONCE` name the 30 days, too."""
+resumed later repeats its start items. `claim` and `KeyPattern.ONCE` name the 30 days, too."""
 _KEY_OF_ITEM = "item:"
 """Beginning of the names under which keys of items are claimed, beside the tasks of a crawl. Must not change, or a
 crawl that is resumed writes items again."""
@@ -58,8 +61,11 @@ _RETENTION_SECONDS = 86400.0
 _STOP_MARKER_SECONDS = 30 * 86400.0
 
 
-class ValkeyFrontier:
-    """Implements Frontier, where the methods are described. Made by `connect`."""
+class ValkeyFrontier(FrontierQueries, PolicyStore):
+    """Client of the whole frontier: submits requests, reads its state, steers crawls, opens workers' leaseholders.
+
+    Made by `connect`. The tasks of one event loop may share it; another loop needs a `clone`.
+    """
 
     def __init__(
         self,
@@ -74,6 +80,7 @@ class ValkeyFrontier:
         self._commands = commands
         self._identity = identity
         self.spiders = ValkeySpiderRegistry(commands, identity)
+        """The spiders that processes have announced."""
         self._dead_after_ms = int(dead_after_seconds * 1000)
         self._retention_ms = int(retention_seconds * 1000)
         self._stop_marker_ms = int(stop_marker_seconds * 1000)
@@ -144,21 +151,31 @@ class ValkeyFrontier:
 
     @property
     def secret(self) -> int:
+        """Key of the fingerprints (unsigned 64-bit), made once per frontier. A frontier that lost its data may get
+        another one."""
         return self._identity.secret
 
     @property
     def data_epoch(self) -> int:
+        """Number of the current data epoch: the time in which this process may rely on the frontier's answers. It grows
+        whenever the frontier may have lost some of what it confirmed last (its server was restarted from an older file,
+        or a replica took over). Mostly nothing was lost. A cache of the frontier's content must not rely on answers of
+        an earlier data epoch."""
         return self._commands.shards.epoch.number
 
     @property
     def reclaimed(self) -> int:
+        """Number of requests that this client has taken back from dead workers."""
         return self._maintenance.reclaimed
 
     @property
     def lost_shards(self) -> int:
+        """Number of times this process found a shard without its data, because its server restarted without them or a
+        person deleted them. `check_data` and `maintain` look. The frontier remains usable, but empty."""
         return self._identity.lost_shards
 
     async def check_data(self) -> None:
+        """Check on every shard whether its data are there, and count those without in `lost_shards`."""
         await self._identity.check()
 
     @property
@@ -173,12 +190,15 @@ class ValkeyFrontier:
 
     @property
     def shard_count(self) -> int:
+        """Number of shards. A call that concerns one shard does not wait for the others."""
         return self._commands.count
 
     def shard_of(self, domain: str) -> int:
+        """Return the shard that a domain lives on."""
         return shard_of(domain, self._commands.count)
 
     def shard_load(self, shard: int) -> float:
+        """Return the share of a core that the shard's server used in the last seconds, 0 to 1. 0: it is not known."""
         return self._commands.load(shard)
 
     # --- submitting ---------------------------------------------------------------------------------------------------
@@ -192,6 +212,22 @@ class ValkeyFrontier:
         process_age_seconds: float | None = None,
         idempotency_key: str = "",
     ) -> Run:
+        """Return the run that submissions join: the running one, or the next after a finished one.
+
+        Raises CrawlRefused for a stopped or expired crawl.
+
+        `fresh`: begin a run with an empty seen-set. Only a finished crawl can; a running one raises CrawlRefused.
+
+        `idempotency_key`: names a fresh run for an hour. A repeated call with the same key joins the run that the first
+        one began or joined, and raises RunFinished when that run has finished.
+
+        `process_age_seconds`: how long ago the process that joins was started. When a run has finished since then, the
+        process belongs to that run: no run begins, and RunFinished is raised. The server's clock measures the time.
+
+        `expires`: for each spider with submissions to come, the epoch seconds at which all of them expire (0: not all
+        of them do). The latest time counts: then the spider's part of the run ends, unless a submission for it in this
+        run never expires. Where the parts of all these spiders were stopped or have expired, no run begins and
+        CrawlRefused is raised; a fresh run may begin where all have expired."""
         return await self._adder.open_crawl(
             crawl,
             fresh=fresh,
@@ -201,6 +237,8 @@ class ValkeyFrontier:
         )
 
     async def set_crawl_limits(self, run: Run, *, rate: Rate | None, concurrency: int | None) -> Run:
+        """Change the rate and the concurrency that a running crawl requests for every domain; returns the changed run.
+        The next lease applies them."""
         # The crawl is stored on every shard that the run touched, and on its home shard.
         crawl = msgspec.structs.replace(run.crawl, rate=rate, concurrency=concurrency)
         token = crawl.id.token
@@ -213,12 +251,34 @@ class ValkeyFrontier:
         return msgspec.structs.replace(run, crawl=crawl)
 
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> AddResult:
+        """Queue the URLs that this run has not seen. Dedupe and enqueue are one step.
+
+        Repeat a call that raised FrontierUnavailable with the same Batch objects: within an hour it returns the result
+        of a single call.
+
+        `seeds`: a person or program submits these URLs; where the run has just finished, they begin the next one
+        (CrawlRefused when the crawl was stopped). Otherwise they are outlinks: a run that is over rejects them as
+        `stopped`, and those not added are counted when their page is settled (`Settlement.drops`)."""
         return await self._adder.add(run, terms, batches, seeds=seeds)
 
     async def retry_failed(self, run: Run, terms: Terms, *, keep_reason: str = "") -> tuple[Run, int]:
+        """Queue again what the crawl of this run has kept of its failed requests (`Crawl.keep_failed`), and give these
+        terms to all of its requests. Returns the run that they joined, and their number. May be repeated.
+
+        `keep_reason`: requests that ended for this reason stay kept; empty: none."""
         return await self._adder.retry_failed(run, terms, keep_reason)
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmissionResult | CrawlRefused | BadInput]:
+        """Submit hundreds of requests to any crawls in a few calls: `open_crawl` and `add` (as seeds) for each.
+
+        Returns one answer for each, in order: an error (not raised) where a submission was refused as a whole.
+
+        A finished crawl begins its next run only for a submission that adds something: a submission whose URLs its last
+        run has seen returns duplicates of that run. Where that run saw them under a smaller maxdepth or a narrower
+        scope, the next run is a fresh one, which fetches all pages again.
+
+        When this raises, some submissions may have been carried out. Repeat all of them: URLs that were added already
+        then count as duplicates. A `run` of the results may have ended since; `latest_run` returns the current one."""
         return await self._submitter.submit(submissions)
 
     # --- workers ------------------------------------------------------------------------------------------------------
@@ -226,6 +286,11 @@ class ValkeyFrontier:
     async def open_leaseholder(
         self, *, pool: str, spiders: Sequence[str], egress: str = "", plain: bool = True, browser: bool = False
     ) -> ValkeyLeaseholder:
+        """Return a leaseholder for a worker that takes these spiders' requests in this pool and fetches from the egress
+        address.
+
+        `plain`, `browser`: which lanes it takes: requests that are fetched plainly, and those that are to be rendered
+        (`Lease.render`). At least one of them."""
         check_names(pool, egress, *spiders)
         holder = ValkeyLeaseholder(
             self._commands,
@@ -240,10 +305,13 @@ class ValkeyFrontier:
         return holder
 
     async def announce_browser(self, *, pool: str, worker: str, seconds: float) -> None:
+        """Announce that a worker of this pool has a browser, and takes requests that are to be rendered. Repeat it
+        before `seconds` have passed; 0 ends the announcement."""
         check_names(pool)
         await self._commands.call(0, "announce_browser", f"{pool}|{worker}", round(seconds * 1000))
 
     async def browser_workers(self) -> dict[str, frozenset[str]]:
+        """Return the workers with a browser that are announced now, by pool. A pool without any is missing."""
         found: dict[str, set[str]] = {}
         for announced in await self._commands.call(0, "announce_browser", "", 0):
             pool, _, worker = announced.decode().partition("|")
@@ -251,9 +319,16 @@ class ValkeyFrontier:
         return {pool: frozenset(workers) for pool, workers in found.items()}
 
     async def heartbeat_for(self, shard: int, session_name: str) -> None:
+        """Send a heartbeat to a shard for a worker that cannot send it itself.
+
+        Does nothing for a session that the shard does not know or has declared dead."""
         await self._commands.call(shard, "heartbeat", session_name, self._dead_after_ms)
 
     async def claim(self, run: Run, names: Sequence[str], *, owner: str) -> list[ClaimResult]:
+        """Claim tasks that one process does once in a crawl, for the process `owner`. Owner "": mark them as done.
+
+        A claim that is not repeated for 20 s is free again. Returns one answer for each, in order. The frontier
+        remembers the tasks for 30 days after the last call, and forgets them when a fresh run begins."""
         token = run.crawl.id.token
         home = home_shard(token, self._commands.count)
         answers = await self._commands.call(
@@ -262,6 +337,11 @@ class ValkeyFrontier:
         return [ClaimResult(answer) for answer in answers]
 
     async def claim_keys(self, run: Run, keys: Sequence[str], *, owner: str) -> list[bool]:
+        """Give those of these keys of items to the request `owner` that no other request has. Returns for each, in
+        order, whether the request has it now. May be repeated.
+
+        The frontier remembers the keys for 30 days after the last call, and forgets them when a fresh run begins. A
+        key takes about 150 bytes of the memory of the crawl's home shard."""
         token = run.crawl.id.token
         home = home_shard(token, self._commands.count)
         names = [f"{_KEY_OF_ITEM}{key}" for key in keys]
@@ -271,6 +351,8 @@ class ValkeyFrontier:
         return [answer == ClaimResult.GRANTED for answer in answers]
 
     def clone(self) -> "ValkeyFrontier":
+        """Return the same frontier over connections of its own, for the event loop of another thread. The caller closes
+        it. It connects when it is first used, also where some shards do not answer."""
         commands = self._commands
         return ValkeyFrontier(
             ScriptCommands(
@@ -287,6 +369,15 @@ class ValkeyFrontier:
         )
 
     async def maintain(self, *, may_declare_dead: Callable[[], bool] | None = None, shard: int | None = None) -> int:
+        """Run the periodic maintenance of a shard (None: of all): reclaim leases of dead workers, finish idle crawls,
+        resume interrupted operations, delete what is past its retention. Any process may call it at any time.
+
+        Returns the number of reclaimed requests. Steps that also concern a shard that does not answer are left for
+        later.
+
+        `may_declare_dead` is asked immediately before workers without a recent heartbeat are declared dead: False if
+        this process has just started, or was itself cut off from the frontier a moment ago (see `LivenessJudge`). None:
+        they may be."""
         return await self._maintenance.maintain(may_declare_dead=may_declare_dead, shard=shard)
 
     async def reclaim_all(self) -> int:
@@ -300,70 +391,30 @@ class ValkeyFrontier:
         self._maintenance.on_repair = report
 
     async def repair(self, crawl: CrawlId | None = None) -> bool:
+        """Compare what a crawl (None: every crawl) has in the frontier with its lists and counts, and correct these:
+        a server that lost a part of its writes may have left queues that no worker gets, and wrong counts. Requests
+        that are counted and nowhere to be found count as dropped (LOST) afterwards. Returns whether anything was
+        wrong.
+
+        Safe beside workers, and without effect where nothing is wrong; but it reads everything, so it is for crawls
+        that should go on and do not. `maintain` calls it by itself after a start of a server that is known to lose
+        writes in that way."""
         if crawl is None:
             return any([await self._maintenance.repair(shard) for shard in range(self.shard_count)])
         home = await runs.read_home(self._commands, crawl.token)
         return any([await self._maintenance.repair(shard, crawl.token) for shard in (home.shards if home else ())])
-
-    # --- reading ------------------------------------------------------------------------------------------------------
-
-    async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
-        [info] = await self.crawl_infos([crawl])
-        return info
-
-    async def crawl_infos(self, crawls: Sequence[CrawlId]) -> list[CrawlInfo | None]:
-        return await queries.crawl_infos(self._commands, crawls)
-
-    async def list_crawls(
-        self, *, appid: str | None = None, state: CrawlState | None = None, cursor: str = "", limit: int = 100
-    ) -> tuple[list[CrawlInfo], str]:
-        return await queries.list_crawls(self._commands, appid=appid, state=state, cursor=cursor, limit=limit)
-
-    async def app_info(self, appid: str, *, spider: str = "") -> AppInfo:
-        return await queries.app_info(self._commands, appid, spider=spider)
-
-    async def first_domains(self, crawls: Sequence[CrawlId], *, limit: int) -> list[list[DomainInfo]]:
-        return await queries.first_domains(self._commands, crawls, limit=limit)
-
-    async def crawl_domains(
-        self, crawl: CrawlId, *, cursor: str = "", limit: int = 100
-    ) -> tuple[list[DomainInfo], str]:
-        return await queries.crawl_domains(self._commands, crawl, cursor=cursor, limit=limit)
-
-    async def list_crawl_ids(
-        self, *, appid: str | None = None, cursor: str = "", limit: int = 100
-    ) -> tuple[list[CrawlId], str]:
-        return await queries.list_crawl_ids(self._commands, appid=appid, cursor=cursor, limit=limit)
-
-    async def latest_run(self, crawl: CrawlId) -> Run | None:
-        home = await runs.read_home(self._commands, crawl.token)
-        return Run(home.crawl, home.run, home.generation) if home else None
-
-    async def crawl_terms(self, crawl: CrawlId) -> list[Terms]:
-        return await queries.crawl_terms(self._commands, crawl, limit=_MAX_TERMS)
-
-    async def workers(self) -> list[WorkerInfo]:
-        return await queries.workers(self._commands, dead_after_ms=self._dead_after_ms)
-
-    async def backlog(self) -> list[Backlog]:
-        return await queries.backlog(self._commands)
-
-    async def backlog_domains(
-        self, spider: str, *, cursor: str = "", limit: int = 100
-    ) -> tuple[list[tuple[str, int]], str]:
-        return await queries.backlog_domains(self._commands, spider, cursor=cursor, limit=limit)
-
-    async def find_url(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
-        shard = shard_of(domain, self._commands.count)
-        return await queries.find_url(
-            self._commands, shard, run, spider=spider, domain=domain, url=url, fingerprint=fingerprint
-        )
 
     # --- ending crawls ------------------------------------------------------------------------------------------------
 
     async def stop_crawl(
         self, crawl: CrawlId, *, spider: str | None = None, state: CrawlState = CrawlState.STOPPED
     ) -> int:
+        """Stop (or expire) a crawl or one spider's part of it; returns how many waiting requests were purged. A crawl
+        that has finished stays so: nothing is left to stop, and a later submission begins a new run. Only one that has
+        workers of its own (a pool besides SHARED_POOL) which wait for more is stopped all the same, to end them.
+
+        From the next lease on none of its requests is handed out; leased ones may still be settled. A repeated call
+        purges 0."""
         token = crawl.token
         home = home_shard(token, self._commands.count)
         # The home shard records the stop first, so that maintenance carries it out if this process dies.
@@ -384,6 +435,11 @@ class ValkeyFrontier:
         return await runs.delete_crawl(self._commands, crawl.token, retention_ms=self._retention_ms)
 
     async def expire_due(self, *, limit: int = 100, shard: int | None = None) -> int:
+        """Stop as `expired` at most `limit` parts whose time has passed by the server's clock (`shard`: only of crawls
+        with this home shard); returns their number. Any process may call it at any time.
+
+        Parts of a run that is over, and parts that have ended already, do not count. A run that finishes after its time
+        has passed ends as expired, too: nothing depends on when this is called."""
         return await runs.expire_due(
             self._commands,
             limit=limit,
@@ -393,6 +449,10 @@ class ValkeyFrontier:
         )
 
     async def finish_idle(self, *, limit: int = 100, shard: int | None = None) -> int:
+        """Finish the runs that have had nothing to do for their crawl's `idle_seconds`, at most `limit` of each shard
+        (`shard`: only of this one); returns how many were looked at. Any process may call it at any time.
+
+        Runs whose `idle_seconds` is 0 finish without this call."""
         shards = range(self._commands.count) if shard is None else (shard,)
         calls = (runs.finish_idle(self._commands, one, limit=limit, retention_ms=self._retention_ms) for one in shards)
         return sum(await asyncio.gather(*calls))
@@ -400,36 +460,29 @@ class ValkeyFrontier:
     async def pending_events(
         self, *, limit: int = 100, shard: int | None = None, publisher: str = ""
     ) -> list[CrawlEvent]:
+        """Return the ends of runs of the pool `shared` that are not acknowledged yet, oldest first (`shard`: only of
+        crawls with this home shard). Repeated calls return the same until `acknowledge_events`, or the retention ends.
+
+        There is one event per run, and one for each spider's part that was stopped or expired by itself. There is none
+        for a run whose parts all ended by themselves, for a run to which nothing was ever added, and for a stop after
+        the end. For a part that expired, `purged` counts all its requests that were dropped for that.
+
+        `publisher`: name of a caller that publishes the events; for 5 s after a call that returned some, every other
+        publisher gets no events of that shard."""
         return await runs.pending_events(self._commands, limit=limit, shard=shard, publisher=publisher)
 
     async def acknowledge_events(self, events: Sequence[CrawlEvent]) -> None:
+        """Delete events that have been published. May be repeated."""
         await runs.acknowledge_events(self._commands, events)
 
     # --- politeness ---------------------------------------------------------------------------------------------------
 
-    async def domain_policy(self, domain: str | None) -> DomainPolicy:
-        return await policy_store.read_policy(self._commands, domain)
-
-    async def set_domain_policy(
-        self, domain: str | None, policy: DomainPolicy | None, *, expected: DomainPolicy | None = None
-    ) -> None:
-        await policy_store.set_policy(self._commands, domain, policy, expected=expected)
-
-    async def domain_policies(self) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
-        return await policy_store.read_policies(self._commands)
-
-    async def policies_version(self) -> int:
-        return await policy_store.policies_version(self._commands)
-
-    async def replace_policies(
-        self, default: DomainPolicy, policies: Mapping[str, DomainPolicy], *, expected_version: int
-    ) -> int:
-        return await policy_store.replace_policies(self._commands, default, policies, expected_version=expected_version)
-
     async def block_domain(self, domain: str, *, seconds: float) -> None:
+        """Lease no request of this domain to any worker for `seconds` (Retry-After). Never shortens a block."""
         await self._block(domain, seconds * 1000, "")
 
     async def set_crawl_delay(self, domain: str, *, seconds: float) -> None:
+        """Set the delay between two hits that robots.txt requests; it is kept for a day."""
         await self._block(domain, "", seconds * 1000)
 
     async def _block(self, domain: str, block_ms: float | str, delay_ms: float | str) -> None:
@@ -441,12 +494,15 @@ class ValkeyFrontier:
         )
 
     async def load_robots(self, domain: str, origin: str) -> bytes | None:
+        """Return the shared record of an origin's robots.txt. None: not known."""
         shard = shard_of(domain, self._commands.count)
         key = self._commands.keys[shard].key(KeyPattern.ROBOTS, origin=origin)
         record: bytes | None = await self._commands.plain(shard, "GET", key)
         return record
 
     async def claim_robots(self, domain: str, origin: str, *, owner: str, seconds: float) -> bool:
+        """Claim the fetch of a robots.txt. True: the caller is to fetch it, and no other `owner` will for `seconds`.
+        May be repeated: the owner of a claim gets it again."""
         shard = shard_of(domain, self._commands.count)
         key = self._commands.keys[shard].key(KeyPattern.ROBOTS_CLAIM, origin=origin)
         life_ms = int(seconds * 1000)
@@ -457,14 +513,18 @@ class ValkeyFrontier:
         return bool(holder == owner.encode() and await self._commands.plain(shard, "PEXPIRE", key, life_ms))
 
     async def save_robots(self, domain: str, origin: str, record: bytes, *, ttl_seconds: float) -> None:
+        """Share a record and release the claim. A domain's records take at most about 8 MiB together: beyond that the
+        oldest are deleted."""
         shard = shard_of(domain, self._commands.count)
         ttl_ms = max(1, int(ttl_seconds * 1000))  # the server refuses 0
         await self._commands.call(shard, "save_robots", domain, origin, record, ttl_ms, _ROBOTS_BYTES_A_DOMAIN)
 
     async def release_robots_claim(self, domain: str, origin: str) -> None:
+        """Release a claim without a record: another caller may fetch it. An existing record stays."""
         shard = shard_of(domain, self._commands.count)
         key = self._commands.keys[shard].key(KeyPattern.ROBOTS_CLAIM, origin=origin)
         await self._commands.plain(shard, "DEL", key)
 
     async def close(self) -> None:
+        """Close the connections. Leaseholders are not closed: close them first."""
         await self._commands.shards.close()

@@ -129,7 +129,12 @@ async def _open_shard(commands: ScriptCommands, shard: int, count: int, secret: 
 
 
 class ValkeySpiderRegistry:
-    """Implements SpiderRegistry (`frontier/base.py`), which describes the methods. All announcements are on shard 0."""
+    """The spiders that processes have announced, each with the lanes (kinds of worker) that run it; on shard 0.
+
+    The lane decides which requests are duplicates. Requests to a spider that only Scrapy runs are remembered by
+    Scrapy's default fingerprint, all others by method, canonical URL and body. A process that does not know yet that a
+    spider is Scrapy's uses the wrong fingerprint; then a page may be fetched a second time, but none is lost.
+    """
 
     def __init__(self, commands: ScriptCommands, identity: FrontierIdentity) -> None:
         self._commands = commands
@@ -139,17 +144,21 @@ class ValkeySpiderRegistry:
         self._read_at = float("-inf")
 
     async def announce(self, lane: Lane, names: Collection[str]) -> None:
+        """Announce that this lane runs these spiders. The announcement is kept for 30 days: repeat it before."""
         await self._call(lane, *names)
 
     async def refresh(self, names: Collection[str]) -> None:
+        """Read the announcements again if one of these spiders is not known, or after 10 s."""
         stale = time.monotonic() - self._read_at >= _REFRESH_SECONDS
         if stale or not all(name in self._announced for name in names):
             await self._call()
 
     def lanes(self, name: str) -> frozenset[Lane]:
+        """Return the lanes that had announced the spider when the announcements were last read. Empty: unknown."""
         return self._announced.get(name, frozenset())
 
     def names(self) -> frozenset[str]:
+        """Return all spiders that were announced when the announcements were last read."""
         return frozenset(self._announced)
 
     def fingerprint(
@@ -161,6 +170,9 @@ class ValkeySpiderRegistry:
         body: bytes = b"",
         query_order: QueryOrder = QueryOrder.SIGNIFICANT,
     ) -> int:
+        """Return the fingerprint of a request to a spider, a signed 64-bit number.
+
+        `url` is canonical. `query_order` comes from the terms of the request; only the fast lane uses it."""
         seed = urls.spider_seed(self._identity.secret, spider)
         if self.lanes(spider) == {Lane.SCRAPY}:
             return urls.fingerprint(scrapy_fingerprint(url, method=method, body=body), seed=seed)

@@ -71,7 +71,15 @@ _PERMITS = (RedirectPermit.SEEN, RedirectPermit.GRANTED, RedirectPermit.WAIT)
 
 
 class ValkeyLeaseholder:
-    """Implements Leaseholder, where the methods are described. Made by `ValkeyFrontier.open_leaseholder`."""
+    """One worker's client of the frontier. Tasks may share it only where a method says so.
+
+    The worker has a session with a name of its own on each shard. A shard that received no heartbeat for too long
+    declares the session dead and gives its leases to other workers. The worker then continues with a new session on
+    this shard, and `holds` returns False for the leases that it lost; its leases on other shards are not concerned.
+
+    A shard that does not answer is asked again in the background; calls do not wait for it while others answer. Made by
+    `ValkeyFrontier.open_leaseholder`.
+    """
 
     def __init__(
         self,
@@ -91,6 +99,7 @@ class ValkeyLeaseholder:
         self._retention_ms = retention_ms
         self._time = clock or time.monotonic
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        """The worker's name. The names of its sessions begin with it."""
         self._woken = asyncio.Event()
         """Set when `wait_for_work` is to return."""
         self._sessions = [
@@ -144,6 +153,9 @@ class ValkeyLeaseholder:
     # --- leasing ------------------------------------------------------------------------------------------------------
 
     async def lease(self, *, limit: int) -> list[Lease]:
+        """Return at most `limit` requests that are due. Empty means 'none now', not 'finished'.
+
+        Raises FrontierUnavailable when no shard answers."""
         self._woken.clear()
         self._leasing = True
         try:
@@ -278,6 +290,7 @@ class ValkeyLeaseholder:
         self._woken.set()
 
     def holds(self, lease: Lease) -> bool:
+        """Return whether the worker still holds this lease: it is not settled, and was not given to another worker."""
         session = self._sessions[lease.shard]
         return lease.worker == session.name and lease.id in session.held
 
@@ -321,6 +334,13 @@ class ValkeyLeaseholder:
     # --- settling -----------------------------------------------------------------------------------------------------
 
     async def settle(self, settlements: Sequence[Settlement], *, data_epoch: int | None = None) -> None:
+        """Report outcomes. May run beside `lease`. May be repeated.
+
+        Each outcome is reported under the session that leased the request, so a late report does not concern later
+        leases. One of a lease that is settled already, or whose session was declared dead, changes nothing.
+
+        `data_epoch`: the data epoch in which the frontier confirmed the outlinks of these requests. Raises
+        FrontierForgot when a later one has begun: add the outlinks again first."""
         groups: dict[tuple[int, str], list[Settlement]] = {}
         for settlement in settlements:
             groups.setdefault((settlement.lease.shard, settlement.lease.worker), []).append(settlement)
@@ -346,6 +366,10 @@ class ValkeyLeaseholder:
     # --- hits that do not come from a queue ---------------------------------------------------------------------------
 
     async def request_redirect(self, lease: Lease, *, fingerprint: int, payload: bytes) -> RedirectPermit:
+        """Request a hit for a redirect inside the lease's domain.
+
+        `payload` (the redirects so far) replaces the payload of the entry, so that a worker that takes the request over
+        continues there. Raises LeaseLost."""
         tail = codec.pack_tail(lease.url, payload, lease.identity)
         answer, charged = await self._sessions[lease.shard].request_redirect(lease.worker, lease.id, fingerprint, tail)
         permit = _PERMITS[answer]
@@ -353,6 +377,10 @@ class ValkeyLeaseholder:
         return RedirectPermit.WAIT if permit is RedirectPermit.GRANTED and late else permit
 
     async def charge_hit(self, run: Run, *, spider: str, domain: str, egress: str = "") -> float | None:
+        """Charge a hit for a request that did not come from a queue (an image, a call of an API), and that leaves from
+        `egress` (empty: the worker's first). Returns 0: send the request now; the number of seconds after which to ask
+        again; or None: the domain is paused or blacklisted. The request does not count as in flight. A call whose reply
+        was lost may have charged a hit: repeating it makes the crawl slower, never faster."""
         rate = run.crawl.rate
         requested = ("", "", "") if rate is None else (rate.hits, rate.window_seconds * 1000, int(rate.moderated))
         shard, sent_at = shard_of(domain, self._commands.count), time.monotonic()
@@ -370,6 +398,7 @@ class ValkeyLeaseholder:
     # --- waiting and heartbeats ---------------------------------------------------------------------------------------
 
     def take_browser_lane(self) -> None:
+        """Also lease requests that are to be rendered, from now on. May be repeated."""
         spiders = {codec.read_name(name)[0]: None for name in self._names}
         if added := [name for name in codec.lane_names(spiders, plain=False, browser=True) if name not in self._names]:
             self._names += added
@@ -378,6 +407,8 @@ class ValkeyLeaseholder:
             self._woken.set()
 
     def set_egress(self, *egresses: str) -> None:
+        """Set the address that the worker fetches from, beginning with the next lease; with several, each lease is for
+        one of them (`Lease.egress`). Empty: the address has no name."""
         check_names(*egresses)
         self._use_egresses(egresses)
         self._woken.set()
@@ -389,6 +420,7 @@ class ValkeyLeaseholder:
             session.make_due()  # requests that are due for one egress may not be for another
 
     async def wait_for_work(self, *, timeout_seconds: float) -> None:
+        """Return when a request may be due, when new requests arrived, or after `timeout_seconds`."""
         seconds = min([timeout_seconds, *map(self._seconds_until_due, self._sessions)])
         if seconds > 0 and not self._woken.is_set():
             with contextlib.suppress(TimeoutError):
@@ -404,16 +436,24 @@ class ValkeyLeaseholder:
 
     @property
     def has_later_work(self) -> bool:
+        """True if the last lease calls found requests that wait for their site's turn, or for a retry."""
         return any(session.has_later_work for session in self._sessions)
 
     @property
     def has_capped_work(self) -> bool:
+        """True if the last lease calls found requests that wait only until others of their domains, which are in
+        flight, have ended."""
         return any(session.has_capped_work for session in self._sessions)
 
     def session_name(self, shard: int) -> str:
+        """Return the name of the worker's current session on the shard."""
         return self._sessions[shard].name
 
     async def heartbeat(self, shard: int | None = None) -> float:
+        """Send a heartbeat to a shard (None: to all). `lease` and `settle` send one to their shards, too.
+
+        Returns the number of seconds until some other worker counts as dead there, if it stays silent; 0: one does, and
+        `maintain` takes its leases back."""
         if shard is None:
             return min(await asyncio.gather(*map(self._send_heartbeat, self._sessions)))
         return await self._send_heartbeat(self._sessions[shard])
@@ -440,6 +480,7 @@ class ValkeyLeaseholder:
         await session.settle(name, SettleCall.forwarding(leases), retention_ms=self._retention_ms)
 
     async def ping(self) -> None:
+        """Return when any shard answers. Raises FrontierUnavailable when none does."""
         calls = [
             asyncio.ensure_future(self._commands.call(session.shard, "heartbeat", session.name, self._dead_after_ms))
             for session in self._sessions
@@ -461,6 +502,9 @@ class ValkeyLeaseholder:
     # --- closing ------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
+        """Put all unsettled leases back in front of their queues, and end the sessions.
+
+        Leases of a shard that does not answer are reclaimed later, as those of a dead worker."""
         tasks = [session.lease_task for session in self._sessions if session.lease_task]
         for task in tasks:
             task.cancel()

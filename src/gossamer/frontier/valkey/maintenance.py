@@ -64,7 +64,7 @@ _NO_LEAVER = ""
 
 
 class ShardMaintenance:
-    """Implements `Frontier.maintain`."""
+    """Implements `ValkeyFrontier.maintain`."""
 
     def __init__(
         self, commands: ScriptCommands, identity: FrontierIdentity, *, dead_after_ms: int, retention_ms: int

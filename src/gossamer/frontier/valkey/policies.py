@@ -28,34 +28,10 @@ _DOMAINS_A_STEP = 300
 no other call meanwhile."""
 
 
-async def read_policy(commands: ScriptCommands, domain: str | None) -> DomainPolicy:
-    """Return a domain's policy (None: the default); an empty one where none is set."""
-    shard, field = (0, _DEFAULT) if domain is None else (shard_of(domain, commands.count), _DOMAIN + domain)
-    blob = await _stored_policy(commands, shard, field)
-    return codec.unpack_policy(blob) if blob else DomainPolicy()
-
-
 async def _stored_policy(commands: ScriptCommands, shard: int, field: str) -> bytes:
     """Return a packed policy. Empty: none is set."""
     blob: bytes | None = await commands.plain(shard, "HGET", commands.keys[shard].key(KeyPattern.POLICY), field)
     return blob or b""
-
-
-async def set_policy(
-    commands: ScriptCommands, domain: str | None, policy: DomainPolicy | None, *, expected: DomainPolicy | None
-) -> None:
-    """Set or (None) remove the policy of a domain (None: the default). May be repeated.
-
-    `expected`: raise PoliciesChanged unless this policy or the new one is set. None: replace any.
-    """
-    packed = _pack(policy or DomainPolicy())
-    expectation: list[Argument] = [] if expected is None else [_pack(expected)]
-    shard = 0 if domain is None else shard_of(domain, commands.count)
-    if not await commands.call(shard, "set_policy", domain or "", packed, *expectation, confirmed=True):
-        raise PoliciesChanged(domain or "the default policy")
-    if domain is None:
-        await _copy_default(commands)
-        await asyncio.gather(*(apply_default_policy(commands, shard) for shard in range(commands.count)))
 
 
 async def _copy_default(commands: ScriptCommands) -> None:
@@ -72,42 +48,6 @@ async def _copy_default(commands: ScriptCommands) -> None:
 def _pack(policy: DomainPolicy) -> bytes:
     """Return the stored form. Empty: the policy sets nothing, and is not stored."""
     return b"" if policy == DomainPolicy() else codec.pack_policy(policy)
-
-
-async def read_policies(commands: ScriptCommands) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
-    """Return the default, and the policies of domains by name."""
-    default, domains, _ = await _read(commands)
-    return default, domains
-
-
-async def policies_version(commands: ScriptCommands) -> int:
-    """Return the sum of the shards' versions, which grows with every change on any shard."""
-    versions = await asyncio.gather(
-        *(
-            commands.plain(shard, "HGET", keys.key(KeyPattern.POLICY), "version")
-            for shard, keys in enumerate(commands.keys)
-        )
-    )
-    return sum(int(version or 0) for version in versions)
-
-
-async def replace_policies(
-    commands: ScriptCommands, default: DomainPolicy, policies: Mapping[str, DomainPolicy], *, expected_version: int
-) -> int:
-    """Replace all policies, one after the other; returns the new version. Raises PoliciesChanged when another caller
-    changes one meanwhile."""
-    old_default, old, version = await _read(commands)
-    if version != expected_version:
-        raise PoliciesChanged(f"they are at version {version}, no longer at {expected_version}")
-    changes: list[tuple[str | None, DomainPolicy, DomainPolicy]] = [
-        (name, old.get(name, DomainPolicy()), policies.get(name, DomainPolicy()))
-        for name in sorted(old.keys() | policies.keys())
-    ]
-    changes.append((None, old_default, default))
-    for name, before, after in changes:
-        if before != after:
-            await set_policy(commands, name, after, expected=before)
-    return await policies_version(commands)
 
 
 async def _read(commands: ScriptCommands) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
@@ -130,3 +70,68 @@ async def apply_default_policy(commands: ScriptCommands, shard: int) -> None:
     """Move a shard's waiting domains to the places that the new default gives them. May be repeated by any process."""
     while await commands.call(shard, "apply_default_policy", _DOMAINS_A_STEP):
         pass
+
+
+class PolicyStore:
+    """The part of ValkeyFrontier for the operator's policies."""
+
+    _commands: ScriptCommands
+
+    async def domain_policy(self, domain: str | None) -> DomainPolicy:
+        """Return the operator's policy for a domain itself (None: the default); an empty policy where none is set."""
+        shard, field = (0, _DEFAULT) if domain is None else (shard_of(domain, self._commands.count), _DOMAIN + domain)
+        blob = await _stored_policy(self._commands, shard, field)
+        return codec.unpack_policy(blob) if blob else DomainPolicy()
+
+    async def set_domain_policy(
+        self, domain: str | None, policy: DomainPolicy | None, *, expected: DomainPolicy | None = None
+    ) -> None:
+        """Set or (None) remove a domain's policy; domain None: the default. The next lease applies it.
+
+        `expected`: raise PoliciesChanged unless this policy (empty: none) or the new one is set, so that two editors
+        never overwrite each other's changes. None: overwrite any."""
+        packed = _pack(policy or DomainPolicy())
+        expectation: list[Argument] = [] if expected is None else [_pack(expected)]
+        shard = 0 if domain is None else shard_of(domain, self._commands.count)
+        if not await self._commands.call(shard, "set_policy", domain or "", packed, *expectation, confirmed=True):
+            raise PoliciesChanged(domain or "the default policy")
+        if domain is None:
+            await _copy_default(self._commands)
+            await asyncio.gather(
+                *(apply_default_policy(self._commands, shard) for shard in range(self._commands.count))
+            )
+
+    async def domain_policies(self) -> tuple[DomainPolicy, dict[str, DomainPolicy]]:
+        """Return the operator's default and all domains' policies."""
+        default, domains, _ = await _read(self._commands)
+        return default, domains
+
+    async def policies_version(self) -> int:
+        """Return a number that grows with every change of any policy."""
+        versions = await asyncio.gather(
+            *(
+                self._commands.plain(shard, "HGET", keys.key(KeyPattern.POLICY), "version")
+                for shard, keys in enumerate(self._commands.keys)
+            )
+        )
+        return sum(int(version or 0) for version in versions)
+
+    async def replace_policies(
+        self, default: DomainPolicy, policies: Mapping[str, DomainPolicy], *, expected_version: int
+    ) -> int:
+        """Replace all policies by these; returns the new version.
+
+        Raises PoliciesChanged when the version is not `expected_version`, or when another caller changes a policy
+        meanwhile: its change is not overwritten, and changes made up to then stay. Read the policies and repeat."""
+        old_default, old, version = await _read(self._commands)
+        if version != expected_version:
+            raise PoliciesChanged(f"they are at version {version}, no longer at {expected_version}")
+        changes: list[tuple[str | None, DomainPolicy, DomainPolicy]] = [
+            (name, old.get(name, DomainPolicy()), policies.get(name, DomainPolicy()))
+            for name in sorted(old.keys() | policies.keys())
+        ]
+        changes.append((None, old_default, default))
+        for name, before, after in changes:
+            if before != after:
+                await self.set_domain_policy(name, after, expected=before)
+        return await self.policies_version()

@@ -17,7 +17,7 @@ import msgspec
 from gossamer.errors import BadInput
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import ScriptCommands
-from gossamer.frontier.valkey.keys import KeyPattern, home_shard
+from gossamer.frontier.valkey.keys import KeyPattern, home_shard, shard_of
 from gossamer.frontier.valkey.runs import LETTERS, CrawlHome, decode_home, read_home
 from gossamer.frontier.valkey.session import worker_of
 from gossamer.model.assets import ASSET_SPIDER
@@ -27,6 +27,8 @@ from gossamer.model.request import DropReason
 
 # Larger values per call make each call longer, and a shard executes no other call meanwhile. Larger values of the
 # others find more, with more calls.
+_MAX_TERMS = 100
+"""Maximum number of terms (the options of one submission) that `crawl_terms` returns. Its docstring names it, too."""
 _TERMS_A_CALL = 200
 _RECORDS_A_CALL = 100
 """Records of crawls that one call reads."""
@@ -38,8 +40,7 @@ state."""
 _ENTRIES_A_CALL = 1000
 """Entries of a list, or retries, that one call reads."""
 _ENTRIES_LOOKED_AT = 100_000
-"""Entries of each queue, retries, and failed requests that are searched for one URL. `Frontier.find_url` names the
-number, too."""
+"""Entries of each queue, retries, and failed requests that are searched for one URL. `find_url` names it, too."""
 
 # Letters of the counters (KeyPattern.COUNTERS), and the attributes of SpiderCounts that they are added to. Those of the
 # second line have a reason behind the spider's name.
@@ -64,60 +65,7 @@ def _next_cursor(shard: int, position: str, shard_count: int) -> str:
     return f"{shard}:{position}" if shard < shard_count else ""
 
 
-async def list_crawl_ids(
-    commands: ScriptCommands, *, appid: str | None, cursor: str, limit: int, running: bool = False
-) -> tuple[list[CrawlId], str]:
-    """Return about `limit` crawls, none of them twice on a page. `running`: only those that run."""
-    shard, position = _read_cursor(cursor, commands.count)
-    found: dict[CrawlId, None] = {}
-    while shard < commands.count and len(found) < limit:
-        next_position, blobs = await commands.call(
-            shard, "list_crawls", appid or "", position, limit - len(found), int(running)
-        )
-        found |= dict.fromkeys(codec.unpack_crawl(blob).id for blob in blobs)
-        position = next_position.decode()
-        if not position:
-            shard += 1
-    return list(found), _next_cursor(shard, position, commands.count)
-
-
-async def list_crawls(
-    commands: ScriptCommands, *, appid: str | None, state: CrawlState | None, cursor: str, limit: int
-) -> tuple[list[CrawlInfo], str]:
-    """Return about `limit` crawls in one state or any. A page may be short or empty and have a next one."""
-    found: list[CrawlInfo] = []
-    looked_at = 0
-    while True:
-        size = max(limit - len(found), min(limit, _LEAST_CRAWLS_READ))
-        page, cursor = await list_crawl_ids(
-            commands, appid=appid, cursor=cursor, limit=size, running=state is CrawlState.RUNNING
-        )
-        infos = await crawl_infos(commands, page)
-        found += [info for info in infos if info is not None and state in (None, info.state)]
-        looked_at += len(page)
-        if not cursor or len(found) >= limit or looked_at >= _CRAWLS_LOOKED_AT:
-            return found, cursor
-
-
 # --- crawls -----------------------------------------------------------------------------------------------------------
-
-
-async def crawl_infos(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> list[CrawlInfo | None]:
-    """Return state and counters of these crawls, in a few calls for all of them; None for an unknown crawl."""
-    homes = await _read_homes(commands, crawls)
-    infos = [_info_from_home(home, crawl) if home else None for home, crawl in zip(homes, crawls, strict=True)]
-    # A crawl has a record of counters on each shard that it touched. `places`: shard, and index of the crawl.
-    places = [(shard, index) for index, home in enumerate(homes) if home for shard in home.shards]
-    rows = await _read_records(commands, KeyPattern.COUNTERS, [(shard, crawls[index].token) for shard, index in places])
-    for (_, index), row in zip(places, rows, strict=True):
-        home, info, counters = homes[index], infos[index], codec.hash_fields(row)
-        # A shard that is still in an earlier run has nothing of this one.
-        if home is not None and info is not None and counters.get(b"run") == home.fields[b"run"]:
-            _add_counters(info, counters)
-    for home, info in zip(homes, infos, strict=True):
-        if home is not None and info is not None:
-            _set_early_end(info, home.parts)
-    return infos
 
 
 def _info_from_home(home: CrawlHome, crawl: CrawlId) -> CrawlInfo:
@@ -181,14 +129,6 @@ def _set_early_end(info: CrawlInfo, parts: Mapping[str, str]) -> None:
         info.state = CrawlState.EXPIRED if all_expired else CrawlState.STOPPED
 
 
-async def app_info(commands: ScriptCommands, appid: str, *, spider: str) -> AppInfo:
-    """Return the waiting requests, domains and crawls of an application, with one call for each shard."""
-    rows = await commands.everywhere("app_info", appid, spider)
-    # Each row: waiting requests, domains, crawls.
-    waiting, domains, crawls = map(sum, zip(*rows, strict=True))
-    return AppInfo(waiting=waiting, crawls=crawls, domains=domains)
-
-
 async def _read_homes(commands: ScriptCommands, crawls: Sequence[CrawlId]) -> list[CrawlHome | None]:
     """Return the home records of these crawls, in order; None for an unknown crawl."""
     places = [(home_shard(crawl.token, commands.count), crawl.token) for crawl in crawls]
@@ -225,17 +165,6 @@ async def _read_records(
 # --- terms ------------------------------------------------------------------------------------------------------------
 
 
-async def crawl_terms(commands: ScriptCommands, crawl: CrawlId, *, limit: int) -> list[Terms]:
-    """Return at most `limit` distinct terms (options of one submission) of a crawl. Reads shard after shard until there
-    are enough."""
-    home = await read_home(commands, crawl.token)
-    found: dict[bytes, None] = {}
-    for shard in home.shards if home else ():
-        if len(found) < limit:
-            found |= dict.fromkeys(await stored_terms(commands, shard, crawl.token, limit=limit))
-    return [codec.unpack_stored_terms(raw) for raw in list(found)[:limit]]
-
-
 async def stored_terms(commands: ScriptCommands, shard: int, token: str, *, limit: int) -> list[bytes]:
     """Return the packed terms of a crawl on one shard; `limit` of them or a few more, where there are so many."""
     keys, cursor = commands.keys[shard], b"0"
@@ -252,35 +181,6 @@ async def stored_terms(commands: ScriptCommands, shard: int, token: str, *, limi
 
 
 # --- domains ----------------------------------------------------------------------------------------------------------
-
-
-async def first_domains(commands: ScriptCommands, crawls: Sequence[CrawlId], *, limit: int) -> list[list[DomainInfo]]:
-    """Return for each crawl at most `limit` of the domains where requests wait, in a few calls for all crawls."""
-    homes = await _read_homes(commands, crawls)
-    places = [(shard, index) for index, home in enumerate(homes) if home for shard in home.shards]
-    rows = await _read_records(
-        commands, KeyPattern.SHARES, [(shard, crawls[index].token) for shard, index in places], max_fields=limit
-    )
-    found: list[list[DomainInfo]] = [[] for _ in crawls]
-    for (_, index), row in zip(places, rows, strict=True):
-        found[index] += _waiting_domains(row)
-    return [domains[:limit] for domains in found]
-
-
-async def crawl_domains(
-    commands: ScriptCommands, crawl: CrawlId, *, cursor: str, limit: int
-) -> tuple[list[DomainInfo], str]:
-    """Return a page of about `limit` domains where requests of a crawl wait."""
-    shard, position = _read_cursor(cursor, commands.count, begin="0")
-    domains: list[DomainInfo] = []
-    while shard < commands.count and len(domains) < limit:
-        key = commands.keys[shard].key(KeyPattern.SHARES, token=crawl.token)
-        next_position, row = await commands.plain(shard, "HSCAN", key, position, "COUNT", limit)
-        domains += _waiting_domains(row)
-        position = next_position.decode()
-        if position == "0":
-            shard += 1
-    return domains, _next_cursor(shard, position, commands.count)
 
 
 def _waiting_domains(row: Sequence[bytes]) -> list[DomainInfo]:
@@ -317,92 +217,7 @@ def decode_share(domain: bytes, row: bytes) -> DomainInfo:
 # --- workers and backlogs ---------------------------------------------------------------------------------------------
 
 
-async def workers(commands: ScriptCommands, *, dead_after_ms: int) -> list[WorkerInfo]:
-    """Return the workers that sent a heartbeat in time, by name."""
-    found: dict[str, WorkerInfo] = {}
-    browsers: set[str] = set()
-    for row, announced in await commands.everywhere("list_workers", dead_after_ms):
-        browsers.update(name.decode().partition("|")[2] for name in announced)
-        # For each session: its name, ms since its last call, number of its leases. A worker has one on each shard.
-        for session, silent_ms, leased in zip(row[::3], row[1::3], row[2::3], strict=True):
-            name, silent = worker_of(session.decode()), silent_ms / 1000
-            worker = found.setdefault(name, WorkerInfo(name, silent, 0))
-            worker.silent_seconds = min(worker.silent_seconds, silent)
-            worker.leased += leased
-    for name in browsers & found.keys():
-        found[name].browser = True
-    return [found[name] for name in sorted(found)]
-
-
-async def backlog(commands: ScriptCommands) -> list[Backlog]:
-    """Return what waits for each spider, by name."""
-    found: dict[str, Backlog] = {}
-    for row in await commands.everywhere("backlog"):
-        for group, queued, domains in zip(row[::3], row[1::3], row[2::3], strict=True):
-            spider, render = codec.read_name(group.decode().partition("|")[2])  # "<pool>|<spider>"
-            part = found.setdefault(spider, Backlog(spider, 0, 0))
-            part.queued += int(queued)
-            part.rendering += int(queued) if render else 0
-            part.domains += domains
-    return [found[spider] for spider in sorted(found)]
-
-
-async def backlog_domains(
-    commands: ScriptCommands, spider: str, *, cursor: str, limit: int
-) -> tuple[list[tuple[str, int]], str]:
-    """Return about `limit` domains where requests of a spider wait, none of them twice on a page."""
-    shard, position = _read_cursor(cursor, commands.count)
-    found: dict[str, int] = {}
-    while shard < commands.count and len(found) < limit:
-        next_position, row = await commands.call(shard, "backlog_domains", spider, position, max(1, limit - len(found)))
-        for name, count in zip(row[::2], row[1::2], strict=True):  # a domain may be in several pools
-            domain = name.decode()
-            found[domain] = found.get(domain, 0) + int(count)
-        position = next_position.decode()
-        if not position:
-            shard += 1
-    return list(found.items()), _next_cursor(shard, position, commands.count)
-
-
 # --- one URL ----------------------------------------------------------------------------------------------------------
-
-
-async def find_url(
-    commands: ScriptCommands, shard: int, run: Run, *, spider: str, domain: str, url: str, fingerprint: int
-) -> UrlInfo:
-    """Look for a URL in the seen-set, then where its request can be: its queues, the retries, the workers' leases, the
-    failed requests that the crawl keeps.
-
-    In this order a request that is leased meanwhile is still found. One that a worker puts back meanwhile may be
-    reported as done.
-    """
-    seen = bool(await commands.call(shard, "is_seen", run.crawl.id.token, fingerprint))
-    info = UrlInfo(spider=spider, seen=seen, place="unknown")
-    blocked, due, clock_offset = await commands.call(shard, "domain_due", run.crawl.pool, spider, domain)
-    info.blocked_until = float(blocked) / 1000 if blocked else None
-    if not seen:
-        return info
-    search = _UrlSearch(commands, shard, run, spider=spider, url=url)
-    if (queued := await search.in_queues(domain)) is not None:
-        info.place = "queued"
-        info.priority, info.position = queued
-        if search.stored_name != spider:
-            _, due, _ = await commands.call(shard, "domain_due", run.crawl.pool, search.stored_name, domain)
-        info.due = float(due) / 1000 if due else None
-    elif (retry_at := await search.in_retries()) is not None:
-        info.place, info.due = "later", (retry_at + float(clock_offset)) / 1000
-    elif (worker := await search.in_leases()) is not None:
-        info.place, info.held_by = "leased", worker
-    elif not search.is_cut:
-        info.place = "done"
-        info.failure = await search.in_failures()
-    if search.entry is not None:
-        info.deaths, info.failed_attempts, _, number, *_ = codec.decode_entry(search.entry)
-        info.terms = await search.terms(number)
-        info.render = search.stored_name != spider
-    if info.place in ("queued", "later") and (reason := await search.early_end()) is not None:
-        return UrlInfo(spider=spider, seen=True, place="done", dropped=reason, terms=info.terms)
-    return info
 
 
 _DROP_REASONS = {b"s": DropReason.STOPPED, b"e": DropReason.EXPIRED, b"b": DropReason.BUDGET}
@@ -551,3 +366,224 @@ class _UrlSearch:
             return False
         self.stored_name = stored_name
         return True
+
+
+# --- the calls --------------------------------------------------------------------------------------------------------
+
+
+class FrontierQueries:
+    """The part of ValkeyFrontier that reads."""
+
+    _commands: ScriptCommands
+    _dead_after_ms: int
+
+    async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
+        """Return a crawl's state and counters, at the same cost for any size. None: no such crawl, or past its
+        retention."""
+        [info] = await self.crawl_infos([crawl])
+        return info
+
+    async def latest_run(self, crawl: CrawlId) -> Run | None:
+        """Return the crawl's newest run, running or over, as it was opened. None: no such crawl."""
+        home = await read_home(self._commands, crawl.token)
+        return Run(home.crawl, home.run, home.generation) if home else None
+
+    async def list_crawl_ids(
+        self, *, appid: str | None = None, cursor: str = "", limit: int = 100, running: bool = False
+    ) -> tuple[list[CrawlId], str]:
+        """Return a page of about `limit` crawls of all pools that are known (running, within their retention, or
+        stopped or expired), of one application or all; and the cursor of the next page ('' at the end). `running`:
+        only those that run.
+
+        The pages contain every crawl that exists throughout, perhaps those that come or go meanwhile, and perhaps a
+        crawl twice. In no order. Raises BadInput for an invalid cursor."""
+        shard, position = _read_cursor(cursor, self._commands.count)
+        found: dict[CrawlId, None] = {}
+        while shard < self._commands.count and len(found) < limit:
+            next_position, blobs = await self._commands.call(
+                shard, "list_crawls", appid or "", position, limit - len(found), int(running)
+            )
+            found |= dict.fromkeys(codec.unpack_crawl(blob).id for blob in blobs)
+            position = next_position.decode()
+            if not position:
+                shard += 1
+        return list(found), _next_cursor(shard, position, self._commands.count)
+
+    async def list_crawls(
+        self, *, appid: str | None = None, state: CrawlState | None = None, cursor: str = "", limit: int = 100
+    ) -> tuple[list[CrawlInfo], str]:
+        """Return a page of about `limit` crawls, of one application or all, in one state or any; and the cursor of the
+        next page ('' at the end). Pages are as those of `list_crawl_ids`; a page may be short or empty and have a next
+        one.
+
+        The cost does not grow with the number of crawls; running crawls are listed apart."""
+        found: list[CrawlInfo] = []
+        looked_at = 0
+        while True:
+            size = max(limit - len(found), min(limit, _LEAST_CRAWLS_READ))
+            page, cursor = await self.list_crawl_ids(
+                appid=appid, cursor=cursor, limit=size, running=state is CrawlState.RUNNING
+            )
+            infos = await self.crawl_infos(page)
+            found += [info for info in infos if info is not None and state in (None, info.state)]
+            looked_at += len(page)
+            if not cursor or len(found) >= limit or looked_at >= _CRAWLS_LOOKED_AT:
+                return found, cursor
+
+    async def crawl_infos(self, crawls: Sequence[CrawlId]) -> list[CrawlInfo | None]:
+        """Return `crawl_info` of each of these crawls, in order, in a few calls for hundreds of them."""
+        homes = await _read_homes(self._commands, crawls)
+        infos = [_info_from_home(home, crawl) if home else None for home, crawl in zip(homes, crawls, strict=True)]
+        # A crawl has a record of counters on each shard that it touched. `places`: shard, and index of the crawl.
+        places = [(shard, index) for index, home in enumerate(homes) if home for shard in home.shards]
+        rows = await _read_records(
+            self._commands, KeyPattern.COUNTERS, [(shard, crawls[index].token) for shard, index in places]
+        )
+        for (_, index), row in zip(places, rows, strict=True):
+            home, info, counters = homes[index], infos[index], codec.hash_fields(row)
+            # A shard that is still in an earlier run has nothing of this one.
+            if home is not None and info is not None and counters.get(b"run") == home.fields[b"run"]:
+                _add_counters(info, counters)
+        for home, info in zip(homes, infos, strict=True):
+            if home is not None and info is not None:
+                _set_early_end(info, home.parts)
+        return infos
+
+    async def app_info(self, appid: str, *, spider: str = "") -> AppInfo:
+        """Return how much of an application waits, for one spider (empty: all). The cost does not grow with its
+        crawls."""
+        rows = await self._commands.everywhere("app_info", appid, spider)
+        # Each row: waiting requests, domains, crawls.
+        waiting, domains, crawls = map(sum, zip(*rows, strict=True))
+        return AppInfo(waiting=waiting, crawls=crawls, domains=domains)
+
+    async def first_domains(self, crawls: Sequence[CrawlId], *, limit: int) -> list[list[DomainInfo]]:
+        """Return for each crawl at most `limit` of the domains where requests wait. The domains of a stopped crawl are
+        listed until their queues are deleted."""
+        homes = await _read_homes(self._commands, crawls)
+        places = [(shard, index) for index, home in enumerate(homes) if home for shard in home.shards]
+        rows = await _read_records(
+            self._commands,
+            KeyPattern.SHARES,
+            [(shard, crawls[index].token) for shard, index in places],
+            max_fields=limit,
+        )
+        found: list[list[DomainInfo]] = [[] for _ in crawls]
+        for (_, index), row in zip(places, rows, strict=True):
+            found[index] += _waiting_domains(row)
+        return [domains[:limit] for domains in found]
+
+    async def crawl_domains(
+        self, crawl: CrawlId, *, cursor: str = "", limit: int = 100
+    ) -> tuple[list[DomainInfo], str]:
+        """Return a page of about `limit` domains with waiting requests, and the cursor of the next page ('' at the
+        end)."""
+        shard, position = _read_cursor(cursor, self._commands.count, begin="0")
+        domains: list[DomainInfo] = []
+        while shard < self._commands.count and len(domains) < limit:
+            key = self._commands.keys[shard].key(KeyPattern.SHARES, token=crawl.token)
+            next_position, row = await self._commands.plain(shard, "HSCAN", key, position, "COUNT", limit)
+            domains += _waiting_domains(row)
+            position = next_position.decode()
+            if position == "0":
+                shard += 1
+        return domains, _next_cursor(shard, position, self._commands.count)
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Return the workers of all pools that sent a heartbeat in time; by name."""
+        found: dict[str, WorkerInfo] = {}
+        browsers: set[str] = set()
+        for row, announced in await self._commands.everywhere("list_workers", self._dead_after_ms):
+            browsers.update(name.decode().partition("|")[2] for name in announced)
+            # For each session: its name, ms since its last call, number of its leases. A worker has one on each shard.
+            for session, silent_ms, leased in zip(row[::3], row[1::3], row[2::3], strict=True):
+                name, silent = worker_of(session.decode()), silent_ms / 1000
+                worker = found.setdefault(name, WorkerInfo(name, silent, 0))
+                worker.silent_seconds = min(worker.silent_seconds, silent)
+                worker.leased += leased
+        for name in browsers & found.keys():
+            found[name].browser = True
+        return [found[name] for name in sorted(found)]
+
+    async def backlog(self) -> list[Backlog]:
+        """Return for each spider what waits in the queues of all pools, without retries that are not due. The cost does
+        not grow with it.
+
+        The number of requests is exact. So is the number of domains, except that domains whose requests all wait for a
+        page of their crawl's budget are left out, and those just stopped count until their queues are deleted."""
+        found: dict[str, Backlog] = {}
+        for row in await self._commands.everywhere("backlog"):
+            for group, queued, domains in zip(row[::3], row[1::3], row[2::3], strict=True):
+                spider, render = codec.read_name(group.decode().partition("|")[2])  # "<pool>|<spider>"
+                part = found.setdefault(spider, Backlog(spider, 0, 0))
+                part.queued += int(queued)
+                part.rendering += int(queued) if render else 0
+                part.domains += domains
+        return [found[spider] for spider in sorted(found)]
+
+    async def backlog_domains(
+        self, spider: str, *, cursor: str = "", limit: int = 100
+    ) -> tuple[list[tuple[str, int]], str]:
+        """Return a page of about `limit` domains where requests of this spider wait, with their number (in the first
+        1,000 queues there), and the cursor of the next page ('' at the end).
+
+        A domain whose urgency changes meanwhile may be on two pages or on none. Raises BadInput for an invalid
+        cursor."""
+        shard, position = _read_cursor(cursor, self._commands.count)
+        found: dict[str, int] = {}
+        while shard < self._commands.count and len(found) < limit:
+            next_position, row = await self._commands.call(
+                shard, "backlog_domains", spider, position, max(1, limit - len(found))
+            )
+            for name, count in zip(row[::2], row[1::2], strict=True):  # a domain may be in several pools
+                domain = name.decode()
+                found[domain] = found.get(domain, 0) + int(count)
+            position = next_position.decode()
+            if not position:
+                shard += 1
+        return list(found.items()), _next_cursor(shard, position, self._commands.count)
+
+    async def find_url(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
+        """Return the state of one URL. Searches at most 100,000 entries of each queue, of the retries and of the failed
+        requests that the crawl keeps. Of a request that is done, only the fingerprint is left, so how it ended is not
+        known, with the two exceptions that `UrlInfo` names."""
+        # In this order a request that is leased meanwhile is still found. One that a worker puts back meanwhile may be
+        # reported as done.
+        shard = shard_of(domain, self._commands.count)
+        seen = bool(await self._commands.call(shard, "is_seen", run.crawl.id.token, fingerprint))
+        info = UrlInfo(spider=spider, seen=seen, place="unknown")
+        blocked, due, clock_offset = await self._commands.call(shard, "domain_due", run.crawl.pool, spider, domain)
+        info.blocked_until = float(blocked) / 1000 if blocked else None
+        if not seen:
+            return info
+        search = _UrlSearch(self._commands, shard, run, spider=spider, url=url)
+        if (queued := await search.in_queues(domain)) is not None:
+            info.place = "queued"
+            info.priority, info.position = queued
+            if search.stored_name != spider:
+                _, due, _ = await self._commands.call(shard, "domain_due", run.crawl.pool, search.stored_name, domain)
+            info.due = float(due) / 1000 if due else None
+        elif (retry_at := await search.in_retries()) is not None:
+            info.place, info.due = "later", (retry_at + float(clock_offset)) / 1000
+        elif (worker := await search.in_leases()) is not None:
+            info.place, info.held_by = "leased", worker
+        elif not search.is_cut:
+            info.place = "done"
+            info.failure = await search.in_failures()
+        if search.entry is not None:
+            info.deaths, info.failed_attempts, _, number, *_ = codec.decode_entry(search.entry)
+            info.terms = await search.terms(number)
+            info.render = search.stored_name != spider
+        if info.place in ("queued", "later") and (reason := await search.early_end()) is not None:
+            return UrlInfo(spider=spider, seen=True, place="done", dropped=reason, terms=info.terms)
+        return info
+
+    async def crawl_terms(self, crawl: CrawlId) -> list[Terms]:
+        """Return the distinct terms of the submissions to a crawl, those of earlier runs too; at most 100, in no order.
+        Empty: no such crawl, or nothing was added."""
+        home = await read_home(self._commands, crawl.token)
+        found: dict[bytes, None] = {}
+        for shard in home.shards if home else ():
+            if len(found) < _MAX_TERMS:
+                found |= dict.fromkeys(await stored_terms(self._commands, shard, crawl.token, limit=_MAX_TERMS))
+        return [codec.unpack_stored_terms(raw) for raw in list(found)[:_MAX_TERMS]]

@@ -54,7 +54,7 @@ _EVENTS_AT_ONCE = 500
 _PUBLISHER_MS = 5000
 """Time after its last call for which a publisher is the only one that gets a shard's events. Longer: events wait longer
 when the publisher dies. Must exceed the time that the publisher takes from one call to the next, or events are
-published twice. `Frontier.pending_events` names the 5 s, too."""
+published twice. `ValkeyFrontier.pending_events` names the 5 s, too."""
 
 # Stops that one process carries out, and shards that it asks for expired parts, at a time. More end many crawls sooner,
 # with more calls at once.

@@ -121,7 +121,7 @@ class _Verdict(Enum):
 
 
 class RequestSubmitter:
-    """Implements `Frontier.submit`."""
+    """Implements `ValkeyFrontier.submit`."""
 
     def __init__(self, commands: ScriptCommands, adder: RequestAdder, *, retention_ms: int) -> None:
         self._commands = commands

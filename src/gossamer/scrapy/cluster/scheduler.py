@@ -26,7 +26,7 @@ from twisted.python.failure import Failure
 
 from gossamer.commit.own_outputs import OUTPUT_AWAY
 from gossamer.errors import BadInput
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import SHARED_POOL, Run, Terms
 from gossamer.model.record import Output
 from gossamer.model.request import DropReason, Lease, Outcome, Payload, Settlement
@@ -81,7 +81,7 @@ class Scheduler(scheduler.Scheduler):
         options = super()._read_options(crawler)
         return replace(options, crawl=msgspec.structs.replace(options.crawl, pool=SHARED_POOL), stay_open=True)
 
-    async def _join(self, frontier: Frontier) -> Run:
+    async def _join(self, frontier: ValkeyFrontier) -> Run:
         """Return a run that exists nowhere. It only stands for the spider where a request has no lease.
 
         Its number must stay 0: `StartClaims` in scrapy/start.py recognizes it by that."""

@@ -26,7 +26,7 @@ from scrapy.utils.misc import load_object
 from gossamer.commit.retrier import Retrier
 from gossamer.control.scrapy_redis import forget_imported, read_request
 from gossamer.errors import BadInput, BadSetting, FrontierUnavailable, GossamerError
-from gossamer.frontier.base import Frontier
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, Run
 from gossamer.model.request import Batch
 from gossamer.scrapy.engine import EngineAdapter
@@ -301,7 +301,7 @@ class Scheduler(BaseScheduler):
         merged = BaseSettings({str(name): settings[name] for name in settings} | derived)
         return read_options(merged, crawler.spider)
 
-    async def _before_join(self, frontier: Frontier) -> None:
+    async def _before_join(self, frontier: ValkeyFrontier) -> None:
         """Find the fingerprints that scrapy-redis left, and flush the crawl if the project asks for it."""
         crawl = self.options.crawl
         connection = connection_of(self._crawler)
