@@ -18,6 +18,7 @@ from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
+from tests.contract.history import first_schema
 
 DAY = 86400.0
 NOW = 1_800_000_000.0
@@ -89,9 +90,12 @@ async def counts(url: str) -> dict[str, int]:
         await database.close()
 
 
-async def test_migrations_make_the_tables(history: HistoryStore, url: str) -> None:
-    await history.crawls(limit=1)
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "of the first schema"])
+async def test_every_database_gets_the_tables(history: HistoryStore, url: str, is_new: bool) -> None:
     database = HistoryDatabase(url)
+    if not is_new:
+        await database.write(first_schema.create)
+    await history.crawls(limit=1)
     options = {"version_table": "history_alembic_version"}
     found = await database.read(
         lambda connection: list(compare_metadata(MigrationContext.configure(connection, opts=options), tables.METADATA))

@@ -22,6 +22,7 @@ from gossamer_platform.state.tables import METADATA
 from gossamer_platform.state.tables import jobs as job_table
 from gossamer_platform.state.tables import projects as project_table
 from gossamer_platform.state.tables import versions as version_table
+from tests.contract.platform import first_schema
 
 _GOOD = AttemptEnd(exit_code=0, finish_reason="finished")
 
@@ -42,7 +43,9 @@ async def _state(database: StateDatabase, job: int) -> tuple[str, int]:
     return row.state, row.attempt
 
 
-async def test_migrations_make_the_tables(database: StateDatabase, url: str) -> None:
+async def _differences(database: StateDatabase, url: str) -> list[object]:
+    """Return the differences between a database and the tables of the code."""
+
     def compare(connection: Connection) -> list[object]:
         # An index on an expression cannot be read back from SQLite, which is what the warning says.
         hidden = "ix_job_queue" if url.startswith("sqlite") else ""
@@ -51,7 +54,26 @@ async def test_migrations_make_the_tables(database: StateDatabase, url: str) -> 
             warnings.filterwarnings("ignore", ".*ix_job_queue", UserWarning)
             return list(compare_metadata(MigrationContext.configure(connection, opts=options), METADATA))
 
-    assert await database.read(compare) == []
+    return await database.read(compare)
+
+
+async def test_a_new_database_has_the_tables(database: StateDatabase, url: str) -> None:
+    assert await _differences(database, url) == []
+
+
+async def test_migrations_bring_a_database_of_the_first_schema_up_to_date(url: str) -> None:
+    old = StateDatabase(url)
+
+    def make(connection: Connection) -> None:
+        first_schema.SCHEMA.create_all(connection)
+        connection.execute(text("INSERT INTO alembic_version VALUES ('0014')"))
+        _add_project(connection, "shop")
+
+    await old.write(make)
+    await old.migrate()
+    assert await _differences(old, url) == []
+    assert await old.read(projects.project_names) == ["shop"]
+    await old.close()
 
 
 @pytest.mark.parametrize(

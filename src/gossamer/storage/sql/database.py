@@ -1,4 +1,4 @@
-"""A SQL database: connections, transactions, and the migrations at the start.
+"""A SQL database: connections, transactions, and the tables, which are made or migrated at the start.
 
 Work on the database is a function that gets a connection, and runs in a thread.
 

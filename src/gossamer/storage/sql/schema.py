@@ -1,7 +1,8 @@
-"""The schema of a database: its tables, and the migrations that make them.
+"""The schema of a database: its tables, and the migrations that bring older databases up to date.
 
-Alembic runs the migrations, which stand in a folder of the package that owns the tables. Fixed: the numbers of locks,
-and the names of the tables in which Alembic notes the schema of existing databases.
+A new database gets the tables as they are. Alembic runs the migrations of others, which stand in a folder of the
+package that owns the tables. Fixed: the numbers of locks, and the names of the tables in which Alembic notes the schema
+of existing databases.
 """
 
 from pathlib import Path
@@ -27,8 +28,8 @@ class DatabaseSchema(msgspec.Struct, frozen=True, kw_only=True):
     """Rest of the message for a database that is older than the first migration."""
 
     def migrate(self, connection: Connection) -> None:
-        """Run the migrations that the database lacks, in the connection's transaction. Raises BadInput for a database
-        of a version that these migrations do not know; nothing is read or written then."""
+        """Make the tables, or run the migrations that the database lacks, in the connection's transaction. Raises
+        BadInput for a database of a version that these migrations do not know; nothing is read or written then."""
         from alembic import command  # here, because only the start needs it
         from alembic.config import Config
         from alembic.script import ScriptDirectory
@@ -43,18 +44,22 @@ class DatabaseSchema(msgspec.Struct, frozen=True, kw_only=True):
         config.attributes["connection"] = connection
         config.attributes["metadata"] = self.metadata
         config.attributes["version_table"] = self.version_table
-        self._check(connection, ScriptDirectory.from_config(config))
-        command.upgrade(config, "head")
+        if self._has_tables(connection, ScriptDirectory.from_config(config)):
+            command.upgrade(config, "head")
+        else:
+            self.metadata.create_all(connection, checkfirst=False)
+            command.stamp(config, "head")
 
-    def _check(self, connection: Connection, scripts: Any) -> None:
-        """Raise BadInput for a database whose schema no migration here knows."""
+    def _has_tables(self, connection: Connection, scripts: Any) -> bool:
+        """Return whether the database has these tables, of this or an earlier version. Raises BadInput if its schema is
+        one that no migration here knows."""
         from alembic.migration import MigrationContext
 
         options = {"version_table": self.version_table}
         found = MigrationContext.configure(connection, opts=options).get_current_revision()
         known = {script.revision for script in scripts.walk_revisions()}
         if found is None or found in known:
-            return
+            return found is not None
         if found < min(known):
             raise BadInput(
                 f"the database has schema {found}, of a version before the first release, {self.advice_for_older}"
