@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from gossamer.bus.base import Message
 from gossamer.errors import BusError, BusFull, BusUnavailable, FrontierError, FrontierFull, FrontierUnavailable
+from gossamer.pauses import happens_within
 from gossamer.valkey.client import read_info
 from gossamer.valkey.scripts import Scripts
 from gossamer.valkey.shards import Shards
@@ -253,9 +254,7 @@ class WakeSignal:
         self._event.clear()
         if self.to_read:
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
+        await happens_within(self._event, seconds)
 
     async def stop(self) -> None:
         """Unsubscribe. May be repeated."""

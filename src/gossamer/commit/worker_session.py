@@ -21,6 +21,7 @@ from gossamer.commit.retrier import Retrier
 from gossamer.errors import FrontierUnavailable, GossamerError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
+from gossamer.pauses import happens_within
 from gossamer.policy.liveness import HEARTBEATS_BEFORE_DEATH, LivenessJudge
 
 MAX_STALL_SECONDS = 600.0
@@ -152,9 +153,7 @@ class WorkerSession:
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if waits[0].done() and empty_leases > 1 and not self.progress.is_set():
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_pause_after_empty(empty_leases)):
-                        await self.progress.wait()
+                await happens_within(self.progress, _pause_after_empty(empty_leases))
         finally:
             for wait in waits:
                 wait.cancel()
@@ -214,9 +213,7 @@ class _ShardSession:
         about every `dead_after_seconds`. It has a task of its own, because it may take longer than the time between two
         heartbeats."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_varied(self._dead_after_seconds)):
-                    await self._death_noticed.wait()
+            await happens_within(self._death_noticed, _varied(self._dead_after_seconds))
             self._death_noticed.clear()  # before the work: a death that is noticed during it causes another round
             with contextlib.suppress(FrontierUnavailable):
                 await self._reclaim()

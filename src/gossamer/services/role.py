@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from gossamer.errors import BusError, FrontierError, FrontierUnavailable, HistoryUnavailable, SinkError
+from gossamer.pauses import happens_within
 from gossamer.policy.retry import outage_pause
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
@@ -89,9 +90,7 @@ async def _sleep(seconds: float, stopping: asyncio.Event) -> None:
     """Sleep, but no longer than until `stopping` is set."""
     if seconds <= 0:
         return
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stopping.wait()
+    await happens_within(stopping, seconds)
 
 
 class PerShardRunner:

@@ -23,6 +23,7 @@ from typing import Literal, Self
 
 from gossamer.errors import FrontierBusy, FrontierUnavailable, GossamerError, ServerFailed, ServerMissing
 from gossamer.option_names import named
+from gossamer.pauses import happens_within
 from gossamer.policy.retry import outage_pause
 from gossamer.valkey.address import Endpoint
 from gossamer.valkey.client import OLDEST_VERSION, ClientOptions, ValkeyClient
@@ -348,9 +349,7 @@ class EmbeddedValkey:
 
     async def _stays_up(self, seconds: float) -> bool:
         """Return whether the server still runs after this time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._exited.wait()
+        await happens_within(self._exited, seconds)
         return not self._exited.is_set()
 
     # --- the process --------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Loop that carries out what rows of the database ask for, each leased to one manager for a time."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -9,6 +8,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from gossamer.pauses import happens_within
 from gossamer_platform.state.database import StateDatabase
 
 R = TypeVar("R")
@@ -63,9 +63,7 @@ async def work_on_leases(database: StateDatabase, rows: LeasedRows[R], stopping:
     try:
         while not stopping.is_set():
             pause = await start_due()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await stopping.wait()
+            await happens_within(stopping, pause)
     finally:
         for task in running:
             task.cancel()

@@ -6,7 +6,6 @@ not reach the database for a while gives the nodes time to be heard before it de
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from msgspec.structs import asdict, replace
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from gossamer.pauses import happens_within
 from gossamer_platform.lifecycle import EnvironmentKind, JobState
 from gossamer_platform.link import (
     Artefact,
@@ -274,9 +274,7 @@ class NodeOperations:
             except SQLAlchemyError as error:
                 log.warning("nodes cannot be watched at present: %s", error)
                 watch.forget()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(self.limit_seconds / _LOOKS, _LONGEST_LOOK_SECONDS)):
-                    await stopping.wait()
+            await happens_within(stopping, min(self.limit_seconds / _LOOKS, _LONGEST_LOOK_SECONDS))
 
     async def _lose(self, name: str, beats: int) -> None:
         lost = await self.manager.database.write(lambda connection: nodes.lose_node(connection, name, beats=beats))

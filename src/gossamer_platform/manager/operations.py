@@ -5,7 +5,6 @@ a kill between two of them leaves the earlier version in place.
 """
 
 import asyncio
-import contextlib
 import logging
 import signal
 import uuid
@@ -17,6 +16,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput, GossamerError
+from gossamer.pauses import happens_within
 from gossamer_platform.lifecycle import EnvironmentKind, JobState, VersionState
 from gossamer_platform.link import AttemptId
 from gossamer_platform.manager.artefacts import ArtefactStore, check_artefact, digest_of
@@ -257,9 +257,7 @@ class Manager:
             row = await self.database.read(lambda connection: projects.version_row(connection, version_id))
             if not row.listing or self._is_stopping:
                 return row
-            with contextlib.suppress(TimeoutError):  # the notice of another manager may be lost
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await ended.wait()
+            await happens_within(ended, _LOOK_SECONDS)  # the notice of another manager may be lost
 
     def stop_waiting(self) -> None:
         """Answer the clients that wait for a listing, because this server stops. The listings go on at the nodes."""

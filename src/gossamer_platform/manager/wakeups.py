@@ -6,7 +6,6 @@ managers of different releases exchange.
 """
 
 import asyncio
-import contextlib
 import json
 import logging
 import uuid
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from gossamer.errors import BadInput
 from gossamer.model.json_codec import encode_value
+from gossamer.pauses import happens_within
 from gossamer_platform.link import AttemptId
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.wire import BareSignal, Woken
@@ -89,9 +89,7 @@ class WakeUps:
         name, _, count = cursor.partition(":")
         seen = int(count) if name == self._name and count.isdigit() else -1
         if seen == self._count and not self._is_closed:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._woken.wait()
+            await happens_within(self._woken, seconds)
         signals = [signal for number, signal in self._signals if 0 <= seen < number]
         return Woken(f"{self._name}:{self._count}", signals)
 

@@ -4,12 +4,12 @@ Any number of managers may do this at the same time on one database.
 """
 
 import asyncio
-import contextlib
 import logging
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from gossamer.pauses import happens_within
 from gossamer_platform.state import events, jobs
 from gossamer_platform.state.database import StateDatabase
 
@@ -34,9 +34,7 @@ async def watch_jobs(database: StateDatabase, stopping: asyncio.Event) -> None:
             looks += 1
         except SQLAlchemyError as error:
             log.warning("jobs cannot be looked at: %s", str(error).partition("\n")[0])
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_SECONDS):
-                await stopping.wait()
+        await happens_within(stopping, _LOOK_SECONDS)
 
 
 async def report_slow_jobs(database: StateDatabase, reported: set[int]) -> set[int]:

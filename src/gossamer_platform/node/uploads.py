@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+from gossamer.pauses import happens_within
 from gossamer_platform.link import AttemptId, LinkRefused, ManagerUnavailable, UnknownAttempt
 
 log = logging.getLogger("gossamer.platform.node")
@@ -101,9 +102,7 @@ class FileUploader:
                     self._found.discard(name)
                     folder = self._folder / name
                     self._start(attempt, {"log": folder / "log", "items": folder / "items.jl"}).ended.set()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_PAUSE_SECONDS):
-                    await stopping.wait()
+            await happens_within(stopping, _PAUSE_SECONDS)
         tasks = [upload.task for upload in self._uploads.values()]
         for task in tasks:
             task.cancel()
@@ -193,9 +192,7 @@ class _AttemptUpload:
                 continue
             if is_ended:
                 break
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await self.ended.wait()
+            await happens_within(self.ended, _LOOK_SECONDS)
         if self.ended.is_set():
             await asyncio.to_thread(shutil.rmtree, self._folder, True)
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from gossamer.pauses import happens_within
 from gossamer.storage.sql.clock import DatabaseNow
 from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, jitter_of
 from gossamer_platform.state import crawl_firings, schedules
@@ -149,6 +150,4 @@ async def fire_schedules(database: StateDatabase, wake_nodes: Callable[[], None]
         except SQLAlchemyError as error:
             log.warning("schedules cannot be fired at present: %s", error)
             pause = _RETRY_SECONDS
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause):
-                await stopping.wait()
+        await happens_within(stopping, pause)

@@ -26,15 +26,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from gossamer.errors import BadInput
 from gossamer.net.credentials import hide_secrets
 from gossamer.net.listening import listen_tcp, url_of
-from gossamer.storage.objects import (
-    ObjectMissing,
-    ObjectStorage,
-    StorageUnavailable,
-    is_folder,
-)
-from gossamer_platform.delivery.addresses import WebhookAddresses
-from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
-from gossamer_platform.delivery.sending import WebhookSender
+from gossamer.pauses import happens_within
+from gossamer.storage.objects import ObjectMissing, ObjectStorage, StorageUnavailable, is_folder
 from gossamer_platform.manager.artefacts import ArtefactStore
 from gossamer_platform.manager.chunk_store import ChunkStore
 from gossamer_platform.manager.nodes import NodeOperations
@@ -44,20 +37,11 @@ from gossamer_platform.manager.storage import open_platform_storage
 from gossamer_platform.manager.stored_artefacts import StoredArtefacts
 from gossamer_platform.manager.vault import load_vault
 from gossamer_platform.manager.wakeups import WakeUps
-from gossamer_platform.manager.watching import watch_jobs
-from gossamer_platform.schedules.firing import fire_schedules
 from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.config import ScrapydConfig
 from gossamer_platform.scrapyd.remote_files import RemoteFiles
-from gossamer_platform.serving.hosting import (
-    lock_folder,
-    own_database,
-    serve_platform,
-    stay_owner,
-    stopped_within,
-    wait_for_database,
-)
-from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.serving.locks import open_database, own_database, stay_owner, wait_for_database
+from gossamer_platform.serving.services import start_services
 from gossamer_platform.state.nodes import limit_local_nodes
 from gossamer_platform.state.retention import RetentionPolicy
 from gossamer_platform.v1.context import RemoteNodes
@@ -91,13 +75,8 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
     config = options.config
     async with contextlib.AsyncExitStack() as closing:
         _make_folders(options)
-        database = StateDatabase(config.database_url or f"sqlite:///{Path(options.store, 'state.db')}")
-        closing.push_async_callback(database.close)
-        if database.file is not None:
-            file = database.file.absolute()
-            await lock_folder(
-                closing, file.with_name(f"{file.name}.lock"), command=_COMMAND, what=f"the database {file}"
-            )
+        url = config.database_url or f"sqlite:///{Path(options.store, 'state.db')}"
+        database = await open_database(closing, url, command=_COMMAND)
         listening = await listen_tcp(config.bind_address, config.http_port, option="--port")
         for sock in listening:
             closing.callback(sock.close)
@@ -118,16 +97,10 @@ async def run_manager(options: ManagerOptions, *, stopping: asyncio.Event, ready
         chunk_store = ChunkStore(database, storage)
         files = RemoteFiles(chunk_store, database)
         scrapyd = ScrapydApp(manager, config, files, RemoteNodes(nodes, wake_ups, chunk_store))
-        sender = WebhookSender(database, vault, WebhookAddresses.of(os.environ))
-        submitter = CrawlSubmitter(database, CrawlService.of(config.crawl_service, config.crawl_service_token))
         async with asyncio.TaskGroup() as group:
-            group.create_task(serve_platform(scrapyd, files, listening, stopping))
+            start_services(group, scrapyd, files, listening, stopping)
             group.create_task(wake_ups.listen(stopping))
             group.create_task(nodes.watch_nodes(stopping))
-            group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
-            group.create_task(watch_jobs(database, stopping))
-            group.create_task(sender.run(stopping))
-            group.create_task(submitter.run(stopping))
             group.create_task(stay_owner(database, stopping, command="gossamer scrapyd", shared=True))
             group.create_task(_clean(manager, files, options, stopping))
             group.create_task(_maintain(chunk_store, stopping))
@@ -158,12 +131,12 @@ async def _clean(manager: Manager, files: RemoteFiles, options: ManagerOptions, 
             await manager.clean()  # which jobs are kept, `options.keep` says
         except (OSError, StorageUnavailable, SQLAlchemyError) as error:
             log.warning("rows and artefacts that are not needed cannot be deleted: %s", error)
-        await stopped_within(_CLEAN_SECONDS, stopping)
+        await happens_within(stopping, _CLEAN_SECONDS)
 
 
 async def _maintain(store: ChunkStore, stopping: asyncio.Event) -> None:
     """Merge and delete what nodes have sent, as it becomes possible."""
-    while not await stopped_within(_MAINTENANCE_SECONDS, stopping):
+    while not await happens_within(stopping, _MAINTENANCE_SECONDS):
         try:
             await in_receiver(store.maintain)
         except (StorageUnavailable, ObjectMissing, SQLAlchemyError) as error:

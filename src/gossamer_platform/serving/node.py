@@ -23,11 +23,12 @@ from typing import Final, NamedTuple
 import httpx
 
 from gossamer.errors import BadInput
+from gossamer.pauses import happens_within
 from gossamer_platform.node.agent import NodeAgent, NodeTimes, RemoteParts
 from gossamer_platform.node.http_link import HttpLink, ManagerAddress
 from gossamer_platform.node.uploads import FileUploader
 from gossamer_platform.node.users import ProjectUsers
-from gossamer_platform.serving.hosting import lock_folder, stopped_within
+from gossamer_platform.serving.locks import lock_folder
 
 log = logging.getLogger("gossamer.platform.node")
 
@@ -128,7 +129,7 @@ def _is_open(manager: str) -> bool:
 
 async def _clean(agent: NodeAgent, stopping: asyncio.Event) -> None:
     """Delete now and then what was not used for long."""
-    while not await stopped_within(_CLEAN_SECONDS, stopping):
+    while not await happens_within(stopping, _CLEAN_SECONDS):
         try:
             await agent.forget(None)
         except OSError as error:

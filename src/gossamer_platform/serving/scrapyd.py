@@ -25,33 +25,28 @@ from sqlalchemy.exc import SQLAlchemyError
 from gossamer.errors import BadInput
 from gossamer.net.listening import listen_tcp, listen_unix, url_of
 from gossamer.net.loopback import is_loopback
-from gossamer_platform.delivery.addresses import WebhookAddresses
-from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
-from gossamer_platform.delivery.sending import WebhookSender
+from gossamer.pauses import happens_within
 from gossamer_platform.manager.artefacts import ArtefactStore
 from gossamer_platform.manager.local_link import LocalLink, Retention
 from gossamer_platform.manager.nodes import NodeOperations
 from gossamer_platform.manager.operations import Manager
 from gossamer_platform.manager.retention import delete_outdated
 from gossamer_platform.manager.vault import load_vault
-from gossamer_platform.manager.watching import watch_jobs
 from gossamer_platform.node.agent import NodeAgent, NodeTimes
-from gossamer_platform.schedules.firing import fire_schedules
 from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.config import ScrapydConfig
 from gossamer_platform.scrapyd.files import ScrapydFiles
 from gossamer_platform.scrapyd.importer import ImportedJobs, import_queues, running_jobs
 from gossamer_platform.scrapyd.separation import separate_projects
-from gossamer_platform.serving.hosting import (
+from gossamer_platform.serving.locks import (
     lock_folder,
+    open_database,
     own_database,
-    serve_platform,
     stay_owner,
-    stopped_within,
     wait_for_database,
 )
+from gossamer_platform.serving.services import start_services
 from gossamer_platform.state import projects
-from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.retention import RetentionPolicy
 
 log = logging.getLogger("gossamer.platform.serving")
@@ -71,13 +66,8 @@ async def run_scrapyd(
         await lock_folder(closing, state / "lock", command=_COMMAND, what=f"the folder {state.parent}")
         listening = await _listen(config, closing)
         _warn(config, say)
-        database = StateDatabase(config.database_url or f"sqlite:///{state / 'state.db'}")
-        closing.push_async_callback(database.close)
-        if database.file is not None:  # a manager may know it, too
-            file = database.file
-            await lock_folder(
-                closing, file.with_name(f"{file.name}.lock"), command=_COMMAND, what=f"the database {file}"
-            )
+        url = config.database_url or f"sqlite:///{state / 'state.db'}"
+        database = await open_database(closing, url, command=_COMMAND)
         if not await wait_for_database(database, stopping):
             return
         await own_database(database, command=_COMMAND, shared=False)
@@ -105,16 +95,9 @@ async def run_scrapyd(
             users=users,
         )
         manager.wake_nodes, manager.send_signal = agent.wake, agent.send_signal
-        sender = WebhookSender(database, vault, WebhookAddresses.of(os.environ))
-        submitter = CrawlSubmitter(database, CrawlService.of(config.crawl_service, config.crawl_service_token))
         async with asyncio.TaskGroup() as group:
             group.create_task(agent.run(stopping))
-            app = ScrapydApp(manager, config, files)
-            group.create_task(serve_platform(app, files, listening, stopping))
-            group.create_task(fire_schedules(database, manager.wake_nodes, stopping))
-            group.create_task(watch_jobs(database, stopping))
-            group.create_task(sender.run(stopping))
-            group.create_task(submitter.run(stopping))
+            start_services(group, ScrapydApp(manager, config, files), files, listening, stopping)
             group.create_task(stay_owner(database, stopping, command=_COMMAND, shared=False))
             group.create_task(_clean(manager, agent, files, config.finished_to_keep, stopping))
             ready(url_of(config.bind_address, listening[0]))
@@ -154,7 +137,7 @@ async def _clean(
             await agent.forget(wanted)
         except (OSError, SQLAlchemyError) as error:
             log.warning("rows and artefacts that are not needed cannot be deleted: %s", error)
-        await stopped_within(_CLEAN_SECONDS, stopping)
+        await happens_within(stopping, _CLEAN_SECONDS)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from gossamer_platform.manager.operations import Manager
 from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.config import SERVICES, load
 from gossamer_platform.scrapyd.files import ScrapydFiles
-from gossamer_platform.serving.hosting import platform_app
+from gossamer_platform.serving.services import platform_app
 from gossamer_platform.state import tokens
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.tokens import TokenScope

@@ -29,7 +29,7 @@ from gossamer_platform.policy import JobPolicy
 from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.config import ScrapydConfig, load
 from gossamer_platform.scrapyd.files import ScrapydFiles
-from gossamer_platform.serving.hosting import platform_app
+from gossamer_platform.serving.services import platform_app
 from gossamer_platform.state import groups, jobs, nodes, projects, schedules, tokens
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.dispatch import JobTaker, take_jobs

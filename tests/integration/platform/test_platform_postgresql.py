@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer_platform.serving.hosting import wait_for_database
+from gossamer_platform.serving.locks import wait_for_database
 from gossamer_platform.state.database import StateDatabase
 from tests.servers import crawling
 from tests.servers.platform import RunningManager, running

@@ -17,7 +17,7 @@ from gossamer.net.listening import listen_unix
 from gossamer.web.connections import ConnectionLimits
 from gossamer.web.server import ServerOptions, serve
 from gossamer.web.streams import MAX_STREAMS, EventStreamResponse, EventStreams, event
-from gossamer_platform.serving import hosting
+from gossamer_platform.serving import services
 
 _PATIENCE = 60.0
 
@@ -55,7 +55,7 @@ async def _served(app: _Platform, listening: socket.socket | None = None) -> Asy
     """The platform's server; yields its address, and the event that stops it."""
     with listening or socket.create_server(("127.0.0.1", 0), backlog=512) as sock:
         stopping = asyncio.Event()
-        serving = asyncio.create_task(hosting.serve_within_limits(app, [sock], stopping, on_stopping=app.stop_streams))
+        serving = asyncio.create_task(services.serve_within_limits(app, [sock], stopping, on_stopping=app.stop_streams))
         name = sock.getsockname()
         try:
             yield (name if isinstance(name, str) else f"http://127.0.0.1:{name[1]}"), stopping
@@ -79,7 +79,7 @@ async def test_a_program_cannot_name_another_client_to_the_platform() -> None:
 
 
 async def test_idle_connections_keep_nobody_from_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "_LIMITS", replace(hosting._LIMITS, per_client=50))
+    monkeypatch.setattr(services, "_LIMITS", replace(services._LIMITS, per_client=50))
     async with _served(_Platform()) as (address, _), contextlib.AsyncExitStack() as closing:
         port = httpx.URL(address).port
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(60)]
@@ -94,7 +94,7 @@ async def test_idle_connections_keep_nobody_from_the_platform(monkeypatch: pytes
 async def test_a_client_that_reads_nothing_loses_its_connection_to_the_platform(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hosting, "_LIMITS", replace(hosting._LIMITS, unread=0.2))
+    monkeypatch.setattr(services, "_LIMITS", replace(services._LIMITS, unread=0.2))
     async with _served(_Platform()) as (address, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(address).port, limit=1024)
         reader._transport.pause_reading()
@@ -109,7 +109,7 @@ async def test_a_client_that_reads_nothing_loses_its_connection_to_the_platform(
 
 
 async def test_a_client_that_sends_too_many_requests_to_the_platform_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "_REQUESTS_PER_SECOND", 0.001)
+    monkeypatch.setattr(services, "_REQUESTS_PER_SECOND", 0.001)
     async with _served(_Platform()) as (address, _), httpx.AsyncClient(base_url=address) as http:
         statuses = [(await http.get("/")).status_code for _ in range(2)]
         assert statuses == [200, 429]
@@ -117,8 +117,8 @@ async def test_a_client_that_sends_too_many_requests_to_the_platform_waits(monke
 
 async def test_a_unix_socket_has_no_limits_for_one_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All clients of the proxy behind it would have one."""
-    monkeypatch.setattr(hosting, "_REQUESTS_PER_SECOND", 0.001)
-    monkeypatch.setattr(hosting, "_LIMITS", ConnectionLimits(per_client=1))
+    monkeypatch.setattr(services, "_REQUESTS_PER_SECOND", 0.001)
+    monkeypatch.setattr(services, "_LIMITS", ConnectionLimits(per_client=1))
     async with _served(_Platform(), listen_unix(str(tmp_path / "s"))) as (path, _), contextlib.AsyncExitStack() as all_:
         for _ in range(4):
             transport = httpx.AsyncHTTPTransport(uds=path)

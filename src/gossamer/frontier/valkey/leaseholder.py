@@ -30,6 +30,7 @@ from gossamer.frontier.valkey.runs import rebalance_budget, try_finish
 from gossamer.frontier.valkey.session import BackgroundSteps, SettleCall, ShardSession
 from gossamer.model.crawl import Run
 from gossamer.model.request import MAX_DEATHS, Lease, Settlement
+from gossamer.pauses import happens_within
 from gossamer.policy.lateness import is_late
 from gossamer.policy.liveness import HEARTBEATS_BEFORE_DEATH
 
@@ -423,9 +424,7 @@ class ValkeyLeaseholder:
         """Return when a request may be due, when new requests arrived, or after `timeout_seconds`."""
         seconds = min([timeout_seconds, *map(self._seconds_until_due, self._sessions)])
         if seconds > 0 and not self._woken.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._woken.wait()
+            await happens_within(self._woken, seconds)
 
     def _seconds_until_due(self, session: ShardSession) -> float:
         """Return the seconds until this shard is worth asking. A lease call under way sets `_woken` when it ends."""

@@ -1,7 +1,6 @@
-"""Parts of servers: locks that keep a second one out, and the limits of the HTTP server.
+"""Locks that keep a second server out of a folder or a database.
 
-Fixed: the locks come first, because two processes with one state would run every job twice; and a Unix socket's file is
-replaced only by the process that has the lock.
+Fixed: the locks come first, because two processes with one state would run every job twice.
 """
 
 import asyncio
@@ -9,29 +8,12 @@ import contextlib
 import fcntl
 import logging
 import os
-import socket
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from starlette.types import ASGIApp
-
-from gossamer.dashboard.app import beside_dashboard
 from gossamer.errors import BadInput
-from gossamer.web.bodies import BodyLimit
-from gossamer.web.connections import ConnectionLimits
-from gossamer.web.rates import RateLimit
-from gossamer.web.server import ServerOptions, serve
-from gossamer_platform.cloud.app import CloudApp
-from gossamer_platform.dashboard.gate import PlatformGate
-from gossamer_platform.dashboard.section import crawls_section, own_section
-from gossamer_platform.delivery.crawls import CrawlService
-from gossamer_platform.manager.files import JobFiles
-from gossamer_platform.scrapyd.app import ScrapydApp
+from gossamer.pauses import happens_within
 from gossamer_platform.state.database import StateDatabase
-from gossamer_platform.v1.app import answer_limit, longest_body
-from gossamer_platform.v1.context import PRINCIPAL
 
 log = logging.getLogger("gossamer.platform.serving")
 
@@ -43,50 +25,17 @@ _TRY_SECONDS, _SAY_SECONDS = 0.5, 3.0
 """Pauses between two tries to reach it, and between two lines that say so."""
 _OWNER_SECONDS: Final = 2.0
 """Pause between two looks whether the database is still this process's own."""
-_LIMITS: Final = ConnectionLimits(per_client=800)
-"""Limits of connections. Many nodes may have one address, and each has a connection on which it waits for work."""
-_REQUESTS_PER_SECOND: Final = 1000.0
-"""Limit for one client address; bursts may have twice as many."""
-_DRAIN_SECONDS: Final = 5
-"""Time that running requests have at the end."""
 
 
-async def stopped_within(seconds: float, stopping: asyncio.Event) -> bool:
-    """Wait for `stopping`, but not longer. Return whether it is set."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stopping.wait()
-    return stopping.is_set()
-
-
-def platform_app(app: CloudApp, scrapyd: ScrapydApp) -> ASGIApp:
-    """Return the application with every interface of the platform, and the dashboard. `app`: all but the dashboard."""
-    config, manager = scrapyd.config, scrapyd.manager
-    sections = [own_section(scrapyd.v1, PRINCIPAL)]
-    if config.crawl_service:
-        service = CrawlService.of(config.crawl_service, config.crawl_service_token)
-        sections.insert(0, crawls_section(service.url, service.token, manager))
-    gate = PlatformGate(manager.database, scrapyd.access)
-    return beside_dashboard(app, gate, sections, prefix_header=config.prefix_header)
-
-
-async def serve_platform(
-    scrapyd: ScrapydApp, files: JobFiles, listening: list[socket.socket], stopping: asyncio.Event
-) -> None:
-    """Serve every interface of the platform, and the dashboard, until `stopping` is set."""
-    app = CloudApp(scrapyd, scrapyd.manager, files)
-    await serve_within_limits(platform_app(app, scrapyd), listening, stopping, on_stopping=app.stop_streams)
-
-
-async def serve_within_limits(
-    app: ASGIApp, listening: list[socket.socket], stopping: asyncio.Event, *, on_stopping: Callable[[], None]
-) -> None:
-    """Serve an application within the platform's limits for clients, until `stopping` is set. `on_stopping` ends its
-    streams."""
-    limited = BodyLimit(app, longest=longest_body, answer=answer_limit)
-    slowed = RateLimit(limited, per_second=_REQUESTS_PER_SECOND, monotonic=time.monotonic)
-    options = ServerOptions(limits=_LIMITS, drain_seconds=_DRAIN_SECONDS, on_stopping=on_stopping)
-    await serve(slowed, listening, stopping, options)
+async def open_database(closing: contextlib.AsyncExitStack, url: str, *, command: str) -> StateDatabase:
+    """Return the database at a SQLAlchemy URL, and lock the file of SQLite, which a server of another kind may know,
+    too. Raises BadInput. `command`: name of this command."""
+    database = StateDatabase(url)
+    closing.push_async_callback(database.close)
+    if database.file is not None:
+        file = database.file.absolute()
+        await lock_folder(closing, file.with_name(f"{file.name}.lock"), command=command, what=f"the database {file}")
+    return database
 
 
 async def lock_folder(closing: contextlib.AsyncExitStack, file: Path, *, command: str, what: str) -> None:
@@ -134,7 +83,7 @@ async def wait_for_database(
             if clock() >= say_at:
                 say_at = clock() + _SAY_SECONDS
                 log.warning("waiting for the database, for up to %.0f seconds: %s", deadline - clock(), error)
-        if await stopped_within(_TRY_SECONDS, stopping):
+        if await happens_within(stopping, _TRY_SECONDS):
             return False
 
 
@@ -153,7 +102,7 @@ async def own_database(database: StateDatabase, *, command: str, shared: bool) -
 
 async def stay_owner(database: StateDatabase, stopping: asyncio.Event, *, command: str, shared: bool) -> None:
     """Own the database again after an outage. Raises BadInput if a process came first that does not share it."""
-    while not await stopped_within(_OWNER_SECONDS, stopping):
+    while not await happens_within(stopping, _OWNER_SECONDS):
         try:
             is_owner = await database.own(shared=shared)
         except BadInput as error:  # it cannot be reached at present
