@@ -17,10 +17,12 @@ import pytest
 import redis
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.history.store import HistoryStore
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
+from gossamer.model.request import Batch, Outcome, Settlement
 from tests.servers.crawling import command, gossamer, resolving
 from tests.servers.valkey import Server, standalone
 
@@ -292,3 +294,38 @@ async def _remember(file: Path) -> None:
     await store.record_messages([end], [failed])
     await store.record_lost([CrawlId("shop", "spring")], now=4000.0)
     await store.close()
+
+
+def test_what_failed_of_a_services_crawl_is_retried(server: Server, tmp_path: Path) -> None:
+    """All, of one reason, or one URL; a crawl of the command line names the command instead."""
+
+    def retry(*words: str) -> subprocess.CompletedProcess[str]:
+        return gossamer("crawls", "retry", *words, "--frontier", server.address, cwd=tmp_path)
+
+    asyncio.run(_fail(server.address, CrawlId("shop", "prices"), CrawlId("cli", "alone")))
+    assert retry("prices", "--reason", "http_503").stdout == (
+        "shop/prices: nothing to retry. It keeps no failed request of this kind.\n"
+    )
+    assert retry("prices", "--url", "http://a.test/1").stdout == "shop/prices: 1 request waits again.\n"
+    shown = json.loads(retry("shop/prices", "--json").stdout)
+    assert (shown["retried"], shown["kept"], shown["run"]) == (2, 0, 2)
+    assert "nothing to retry" in retry("prices").stdout
+    alone = retry("alone")
+    assert alone.returncode != 0
+    assert "start it again as before" in alone.stderr
+
+
+async def _fail(address: str, *crawls: CrawlId) -> None:
+    """Make finished crawls with three requests that failed."""
+    frontier = await ValkeyFrontier.connect(address)
+    for crawl in crawls:
+        pool = "shared" if crawl.appid == "shop" else "crawl-alone"
+        run = await frontier.open_crawl(Crawl(id=crawl, pool=pool, rate=Rate(1000, 1.0), keep_all_failed=True))
+        urls = [f"http://a.test/{number}" for number in range(3)]
+        batch = Batch("link", "a.test", 0, 0, urls, [frontier.spiders.fingerprint("link", url) for url in urls])
+        await frontier.add(run, Terms(), [batch], seeds=True)
+        worker = await frontier.open_leaseholder(pool=pool, spiders=["link"])
+        while leases := await worker.lease(limit=3):
+            await worker.settle([Settlement(lease, Outcome.FAILED, "http_500") for lease in leases])
+        await worker.close()
+    await frontier.close()

@@ -18,6 +18,7 @@ from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.problems import bad_request, not_found
 from gossamer.control.browsers import waiting_for_browsers
+from gossamer.control.retries import retry_failed
 from gossamer.errors import BadInput, FrontierError, HistoryUnavailable
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
@@ -30,6 +31,8 @@ router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
 crawl_router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
 
+_RETRIED = ("running", "finished")
+"""States of crawls whose failed requests can be retried."""
 LOST = "lost"
 """State of a crawl that the frontier forgot before its end was recorded. That of `history/crawls.py`."""
 NO_HISTORY = "set history.database"
@@ -111,6 +114,10 @@ class CrawlDetails(CrawlSummary):
     rate: str | None
     """Rate that the crawl requests for each domain, as HITS/SECONDS"""
     domain_concurrency: int | None
+    kept_failed: int = 0
+    """Failed requests that `retry` can queue again"""
+    forgotten_failed: int = 0
+    """Failed requests that are not kept for a retry, because there were too many"""
     to_render: int = 0
     """Waiting requests that are to be rendered in a browser"""
     without_browser: int = 0
@@ -144,6 +151,21 @@ class StoppedCrawl(ResponseModel):
     """Waiting requests that were dropped. A repeated call drops none"""
     state: str
     """State of the crawl now: `finished` if it had finished before, and nothing was left to stop"""
+
+
+class RetriedCrawl(ResponseModel):
+    """Result of retrying failed requests."""
+
+    appid: str
+    crawlid: str
+    run: int
+    """Number of the run in which they wait"""
+    retried: int
+    """Requests that wait again"""
+    kept: int
+    """Failed requests that are kept, and may be retried later"""
+    forgotten: int
+    """Failed requests that are not kept, because there were too many. Submit them again under another crawlid"""
 
 
 @router.get(
@@ -277,6 +299,8 @@ async def show_crawl(
         seen=info.seen,
         queued_by_priority=info.queued_by_priority,
         spiders={spider: _counts(counts) for spider, counts in info.spiders.items()},
+        kept_failed=info.kept_failed if summary["state"] in _RETRIED else 0,
+        forgotten_failed=info.forgotten_failed,
         to_render=info.rendering.waiting,
         without_browser=without_browser,
         **_options(info.options or Crawl(id=crawl)),
@@ -320,6 +344,33 @@ async def stop_crawl(
     return StoppedCrawl(
         appid=crawl.appid, crawlid=crawl.crawlid, spiderid=spiderid, purged=purged, state=info.state.value
     )
+
+
+@crawl_router.post(
+    "/retry",
+    operation_id="retry_crawl",
+    summary="Retry failed requests of a crawl",
+    response_model=RetriedCrawl,
+    responses=refusals(400, 404, 409, 503),
+)
+async def retry_crawl(
+    context: Context,
+    crawl: PathCrawl,
+    reason: Annotated[
+        str, Query(description="Only requests that failed for this reason, such as `http_503`", max_length=200)
+    ] = "",
+    url: Annotated[str, Query(description="Only this URL, as a person writes it", max_length=65_536)] = "",
+) -> RetriedCrawl:
+    """Queues again, with their options and their depths, all requests that have failed; or those of one reason, or one
+    URL. Each is a new request with an attempt number of 0. A finished crawl goes on: its counts continue, and what is
+    retried counts as failed no longer.
+
+    The frontier keeps up to about 15,000 failed requests of a crawl on each of its shards, until the crawl is
+    forgotten, or another submission begins its next run."""
+    result = await retry_failed(context.frontier, crawl, reason=reason, url=url)
+    if result is None:
+        raise unknown_crawl(crawl)
+    return RetriedCrawl(appid=crawl.appid, crawlid=crawl.crawlid, **result._asdict())
 
 
 def unknown_crawl(crawl: CrawlId) -> Problem:

@@ -50,6 +50,8 @@ class UrlState(ResponseModel):
     """Attempts that have failed; null: not known"""
     deaths: int
     """Workers that have died while they held it"""
+    failure: str
+    """Reason of its failure, if the frontier keeps the request for a retry; empty: it did not fail, or is not kept"""
     dropped: str
     """Reason why it was dropped where it waited; empty: not known, or it was not"""
     blacklisted: str
@@ -111,6 +113,7 @@ async def explain_url(
         blocked_until=found.blocked_until,
         failed_attempts=found.failed_attempts,
         deaths=found.deaths,
+        failure=found.failure,
         dropped=found.dropped,
         blacklisted=(await Blacklist(frontier).among([domain])).get(domain, ""),
         scope="inside" if is_inside else "; ".join(rules),

@@ -15,6 +15,7 @@ ROUTES: Final = {
     "/crawl/pages": PageRoute("GET", crawls.show_records),
     "/crawl/why": PageRoute("GET", crawls.explain),
     "/crawl/stop": PageRoute("POST", crawls.stop, RUN),
+    "/crawl/retry": PageRoute("POST", crawls.retry, RUN),
     "/domains": PageRoute("GET", domains.show_list),
     "/domain": PageRoute("GET", domains.show),
     "/domain/change": PageRoute("POST", domains.change, ADMIN),

@@ -61,6 +61,7 @@ async def show(page: DashboardPage) -> Response:
         dropped=_by_count(total["dropped"]),
         retried=_by_count(total["retried"]),
         waiting=(crawl.get("queued_by_domain") or {}).get("items", []),
+        retried_now=_count(page.query.get("retried", "")),
     )
 
 
@@ -108,6 +109,14 @@ async def explain(page: DashboardPage) -> Response:
                 raise
             fault = error.detail
     return page.render("why.html", appid=appid, crawlid=crawlid, url=url, state=state, fault=fault)
+
+
+async def retry(page: DashboardPage) -> Response:
+    """Retry failed requests of a crawl: all, those of a reason, or one URL. Then show the crawl."""
+    appid, crawlid = _names(page.form)
+    query = {name: page.form.get(name) or None for name in ("reason", "url")}
+    answer = await page.service.call("POST", crawl_path(appid, crawlid, "retry"), query=query)
+    return page.go("/crawl", appid=appid, crawlid=crawlid, retried=str(answer["retried"]))
 
 
 async def stop(page: DashboardPage) -> Response:
@@ -158,6 +167,11 @@ def _names(given: Any) -> tuple[str, str]:
     if not all(names):
         raise ApiRefused(404, "the address names no crawl: it needs appid and crawlid")
     return names
+
+
+def _count(text: str) -> int | None:
+    """Return a count in an address; None: there is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
 def _by_count(counts: dict[str, int]) -> list[tuple[str, int]]:

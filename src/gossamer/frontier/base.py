@@ -8,6 +8,7 @@ it.
 from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum, StrEnum
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -62,6 +63,18 @@ class SubmissionResult(msgspec.Struct):
     """True: the submission asked for a fresh run, and joined the one that is running."""
     exceeds_earlier_terms: bool = False
     """True: this run took in some of its duplicates under a smaller maxdepth or a narrower scope."""
+
+
+class FailureFilter(NamedTuple):
+    """Choice among the failed requests of a crawl."""
+
+    reason: str = ""
+    """Only those that failed for this reason. Empty: for any."""
+    url: str = ""
+    """Only those of this canonical URL. Empty: of any."""
+
+
+EVERY_FAILURE: Final = FailureFilter()
 
 
 class RedirectPermit(StrEnum):

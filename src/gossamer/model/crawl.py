@@ -114,6 +114,9 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     keep_failed: bool = False
     """True: requests that got no answer are kept, so that `retry_failed` can repeat them; and the counters and
     `max_pages` go on from run to run, until a fresh one."""
+    keep_all_failed: bool = False
+    """True: all requests that fail are kept for `Frontier.retry_failed`, about 15,000 on each shard, until a run begins
+    whose counters do not go on."""
 
 
 _MOST_IN_FLIGHT = 16

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 import pytest
 
 from gossamer.errors import FrontierUnavailable
+from gossamer.frontier.base import FailureFilter
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Crawl, CrawlState, Rate, Run, Terms
@@ -215,3 +216,52 @@ async def test_a_crawl_with_too_many_of_them_counts_those_that_it_cannot_keep(cr
     assert 60 < info.kept_failed < 70
     _, retried = await crawled.frontier.retry_failed(await crawled.frontier.open_crawl(crawled.crawl), NEW)
     assert retried == info.kept_failed
+
+
+async def test_a_crawl_of_a_service_keeps_all_that_fails_until_a_run_with_new_counters(crawled: Crawled) -> None:
+    """Any answer is kept; a choice of reason or URL retries no other; terms stay; a retry goes on with the counters."""
+    crawled.crawl = a_crawl(keep_all_failed=True, **FAST)
+    run = await crawled.frontier.open_crawl(crawled.crawl)
+    payloads = [b"kept", None, None]
+    batch = a_batch("a.test", ["post", "gone", "busy"], payloads=payloads)
+    await crawled.frontier.add(run, OLD, [batch], seeds=True)
+    await crawled.frontier.add(run, NEW, [a_batch("b.test", ["good", "late"])], seeds=True)
+    reasons = {"post": "http_500", "gone": "http_404", "busy": "http_500", "late": "http_404"}
+    leases = await crawled.lease_all()
+
+    async def settle(leases: Collection[Lease]) -> None:
+        await crawled.worker.settle(
+            [
+                Settlement(lease, Outcome.FAILED if name in reasons else Outcome.FETCHED, reasons.get(name, ""))
+                for lease in leases
+                for name in [lease.url.rpartition("/")[2]]
+            ]
+        )
+
+    await settle(leases)
+    info = await crawled.info()
+    assert (info.state, info.kept_failed, info.total().fetched) == (CrawlState.FINISHED, 4, 1)
+    goes_on = a_crawl(keep_all_failed=True, keep_failed=True, **FAST)
+    run = await crawled.frontier.open_crawl(goes_on)
+    run, retried = await crawled.frontier.retry_failed(run, None, only=FailureFilter(reason="http_500"))
+    assert (run.number, retried) == (2, 2)
+    again = {lease.url.rpartition("/")[2]: lease for lease in await crawled.lease_all()}
+    assert set(again) == {"post", "busy"}
+    assert (again["post"].payload, again["post"].terms, again["post"].attempt) == (b"kept", OLD, 0)
+    await settle(again.values())
+    assert (await crawled.info()).total().failed == {"http_500": 2, "http_404": 2}
+    run = await crawled.frontier.open_crawl(goes_on)
+    only = FailureFilter(url="https://b.test/late")
+    assert (await crawled.frontier.retry_failed(run, None, only=FailureFilter(url="https://b.test/lat")))[1] == 0
+    assert (await crawled.frontier.retry_failed(run, None, only=only))[1] == 1
+    [late] = await crawled.lease_all()
+    assert (late.url, late.terms) == ("https://b.test/late", NEW)
+    await crawled.worker.settle([Settlement(late, Outcome.FETCHED)])
+    info = await crawled.info()
+    assert (info.kept_failed, info.total().fetched, info.total().failed) == (3, 2, {"http_500": 2, "http_404": 1})
+    # Another submission begins a run with counters of its own: what failed before belongs to an earlier run.
+    run = await crawled.frontier.open_crawl(crawled.crawl)
+    await crawled.frontier.add(run, OLD, [a_batch("a.test", ["new"])], seeds=True)
+    info = await crawled.info()
+    assert (info.kept_failed, info.total().failed, info.total().queued) == (0, {}, 1)
+    assert (await crawled.frontier.retry_failed(run, None))[1] == 0

@@ -189,6 +189,51 @@ async def test_a_finished_crawl_stays_finished_and_may_run_again(service: Servic
     assert (await service.http.get("/v1/crawls/shop/prices")).json()["run"] == 2
 
 
+async def test_what_failed_is_retried_all_of_one_reason_or_one_url_and_the_counts_go_on(service: Service) -> None:
+    async def retry(**query: str) -> Any:
+        return await service.http.post("/v1/crawls/shop/prices/retry", params=query)
+
+    async def state() -> Any:
+        return (await service.http.get("/v1/crawls/shop/prices")).json()
+
+    async def fetch(**reasons: str) -> set[str]:
+        """Settle all that is due: a URL that ends with one of these names fails for its reason."""
+        worker, names = await service.frontier.open_leaseholder(pool="shared", spiders=["link"]), set()
+        while leases := await worker.lease(limit=10):
+            for lease in leases:
+                names.add(name := lease.url.rpartition("/")[2])
+                outcome = Outcome.FAILED if name in reasons else Outcome.FETCHED
+                await worker.settle([Settlement(lease, outcome, reasons.get(name, ""))])
+        await worker.close()
+        return names
+
+    assert (await retry()).status_code == 404
+    urls = [f"https://{name}.example/{name}" for name in ("a", "b", "c", "d")]
+    await service.http.post("/v1/crawls", json=[crawl(url, rate="1000/1") for url in urls])
+    await fetch(a="http_500", b="http_404", c="http_500")
+    why = (await service.http.get("/v1/crawls/shop/prices/url", params={"url": urls[1]})).json()
+    assert (why["place"], why["failure"]) == ("done", "http_404")
+    before = await state()
+    assert (before["state"], before["kept_failed"], before["total"]["fetched"]) == ("finished", 3, 1)
+    for query in ({"reason": "http_503"}, {"url": urls[3]}, {"url": "https://a.example/"}):
+        assert (await retry(**query)).json()["retried"] == 0
+        assert await state() == before  # no run began for nothing
+    answer = (await retry(url="HTTPS://A.example/a")).json()
+    assert (answer["retried"], answer["kept"], answer["run"]) == (1, 2, 2)
+    assert (await retry(reason="http_500")).json()["retried"] == 1  # while it runs
+    assert await fetch(c="http_500") == {"a", "c"}
+    assert (await state())["total"]["failed"] == {"http_404": 1, "http_500": 1}
+    assert (await retry()).json()["retried"] == 2
+    assert (await retry()).json()["retried"] == 0
+    assert await fetch() == {"b", "c"}
+    after = await state()
+    assert (after["state"], after["total"]["fetched"], after["total"]["failed"]) == ("finished", 4, {})
+    assert (await retry(url="ftp://a.example/")).status_code == 400
+    await service.http.post("/v1/crawls", json=crawl("https://e.example/e"))
+    await service.http.delete("/v1/crawls/shop/prices")
+    assert (await retry()).status_code == 409
+
+
 async def test_one_spiders_part_is_stopped_alone(service: Service) -> None:
     await service.http.post("/v1/crawls", json=[crawl(), crawl(spiderid="wandering")])
     answer = await service.http.delete("/v1/crawls/shop/prices", params={"spiderid": "wandering"})

@@ -31,7 +31,8 @@ def _lease(entry: bytes) -> Any:
 
 
 def test_a_crawl_and_a_policy_come_back_as_they_were() -> None:
-    assert codec.unpack_crawl(codec.pack_crawl(CRAWL)) == CRAWL
+    for crawl in (CRAWL, Crawl(id=CrawlId("app", "two"), keep_all_failed=True)):
+        assert codec.unpack_crawl(codec.pack_crawl(crawl)) == crawl
     policy = DomainPolicy(hits=2, window_seconds=1.5, scale=0.5, scope=BudgetScope.TYPE_IP, blacklisted=True)
     assert codec.unpack_policy(codec.pack_policy(policy)) == policy
 

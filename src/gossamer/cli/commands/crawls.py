@@ -1,4 +1,5 @@
-"""`gossamer crawls`: lists, shows and deletes the crawls of a folder, or of a shared frontier (the store of requests).
+"""`gossamer crawls`: lists, shows, retries and deletes the crawls of a folder, or of a shared frontier (the store of
+requests).
 
 Also finds the crawl that a URL belongs to, for `gossamer why`, in the frontier and in the notes that commands leave in
 the data directory when they start a crawl. A crawl of a folder is in the Valkey server of its data directory, which is
@@ -30,6 +31,7 @@ from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.past_crawls import failure_examples, forget_past, past_crawls
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
+from gossamer.control.retries import RetryResult, retry_failed
 from gossamer.control.url_search import find_in_crawl
 from gossamer.crawling.work import kept_pages
 from gossamer.errors import BadInput, Interrupted
@@ -386,6 +388,55 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
         lines.append("  The same command or program resumes it.")
     terminal.print_result("\n".join(lines))
     raise SystemExit(0)
+
+
+@app.command("retry")
+@options.takes("frontier", "data_dir")
+def retry_crawl(
+    name: CrawlName,
+    *,
+    reason: Annotated[
+        str, option("--reason", metavar="REASON", help="Only requests that failed for this reason, like http_503.")
+    ] = "",
+    url: Annotated[str, option("--url", metavar="URL", help="Only this URL.")] = "",
+    json: options.Json = False,
+    **given: Any,
+) -> None:
+    """Fetch the failed requests of a service's crawl again: all, those of one reason, or one URL.
+
+    gossamer crawls retry shop/prices --reason http_503
+
+    A finished crawl goes on, and so do its counts. A crawl of gossamer crawl retries what got no answer when the same
+    command is started again.
+    """
+    settings = options.load_settings(given)
+    retry = partial(_retry, settings, name, _lock_holder(settings), reason=reason, url=url)
+    crawl, result = run_loop(_with_frontier(settings, retry))
+    if json:
+        shown = {"appid": crawl.appid, "crawl_id": crawl.crawlid, **result._asdict()}
+        terminal.print_result(msgspec.json.encode(shown).decode())
+        raise SystemExit(0)
+    lines = [f"{crawl}: {counted(result.retried, 'request')} {'waits' if result.retried == 1 else 'wait'} again."]
+    if not result.retried:
+        lines = [f"{crawl}: nothing to retry. It keeps no failed request{' of this kind' if reason or url else ''}."]
+    if result.forgotten:
+        lines.append(
+            f"{counted(result.forgotten, 'failed request')} cannot be retried, because there were too many to keep. "
+            "Submit them again under another crawlid."
+        )
+    terminal.print_result("\n".join(lines))
+    raise SystemExit(0)
+
+
+async def _retry(
+    settings: Settings, name: str, lock_holder: str, frontier: ValkeyFrontier, *, reason: str, url: str
+) -> tuple[CrawlId, RetryResult]:
+    """Retry failed requests of a crawl. Raises BadInput, and CrawlRefused where it accepts no more."""
+    crawl = await _find_named(settings, name, lock_holder, frontier)
+    result = await retry_failed(frontier, crawl.id, reason=reason, url=url)
+    if result is None:
+        raise BadInput(f"the frontier has forgotten {crawl.name}, and what failed. Submit it again.")
+    return crawl.id, result
 
 
 @app.command("delete")

@@ -60,9 +60,10 @@ function preview(form) {
 showTimes(document);
 document.querySelectorAll("[data-refresh]").forEach(follow);
 document.querySelectorAll("form[data-preview]").forEach(preview);
-document.querySelectorAll("form[data-confirm]").forEach((form) => form.addEventListener("submit", (event) => {
-  if (!confirm(form.dataset.confirm)) event.preventDefault();
-}));
+document.addEventListener("submit", (event) => { // of the whole page: a refreshed part has new forms
+  const question = event.target.dataset.confirm;
+  if (question && !confirm(question)) event.preventDefault();
+});
 document.querySelectorAll("select[data-submit]").forEach((select) => select.addEventListener("change", () => select.form.submit()));
 document.querySelectorAll("input[data-zone]").forEach((input) => {
   if (!input.value) input.value = Intl.DateTimeFormat().resolvedOptions().timeZone;

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gossamer.errors import CrawlRefused, FrontierFull
-from gossamer.frontier.base import AddResult, RunFinished
+from gossamer.frontier.base import AddResult, FailureFilter, RunFinished
 from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands, gather_all
 from gossamer.frontier.valkey.keys import KeyPattern, check_batch, check_names, crawl_token, home_shard, shard_of
@@ -263,38 +263,38 @@ class RequestAdder:
 
     # --- retrying -----------------------------------------------------------------------------------------------------
 
-    async def retry_failed(self, run: Run, terms: Terms, keep_reason: str) -> tuple[Run, int]:
-        home = await read_home(self._commands, run.crawl.id.token)
+    async def retry_failed(
+        self, run: Run, terms: Terms | None, keep_reason: str, only: FailureFilter
+    ) -> tuple[Run, int]:
+        crawl = run.crawl
+        home = await read_home(self._commands, crawl.id.token)
         shards = home.shards if home else []
-        run, version = await self._open(run.crawl, touch=shards)
+        run, version = await self._open(crawl, touch=shards)
+        blob = self.pack_terms(terms).blob if terms is not None else b""
+        url = only.url.encode()
+        chosen: list[Argument] = [
+            _RETRIES_A_CALL, keep_reason, only.reason, len(url).to_bytes(2, "big") + url if url else b"",
+        ]  # fmt: skip
         waiting, total = shards, 0
         while waiting:
-            replies = await gather_all(
-                self._retry_on_shard(run, version, terms, shard, keep_reason) for shard in waiting
-            )
+            replies = await gather_all(self._retry_on_shard(run, version, blob, shard, chosen) for shard in waiting)
             total += sum(count for count, _ in replies)
             waiting = [shard for shard, (_, is_closed) in zip(waiting, replies, strict=True) if is_closed]
             if waiting:
                 # The run is being finished: it goes on, and only these shards are asked again. Or it is over: the next
                 # one begins on all shards.
                 before = run
-                run, version = await self._open(run.crawl, touch=shards)
+                run, version = await self._open(crawl, touch=shards)
                 waiting = waiting if run.number == before.number else shards
         return run, total
 
     async def _retry_on_shard(
-        self, run: Run, version: int, terms: Terms, shard: int, keep_reason: str
+        self, run: Run, version: int, terms: bytes, shard: int, chosen: Sequence[Argument]
     ) -> tuple[int, bool]:
         """Retry what a shard has kept up to now. Returns the number of requests, and whether the shard has closed the
-        run: then the home shard has to confirm it."""
-        arguments: list[Argument] = [
-            *run_arguments(self._commands, run),
-            self.pack_terms(terms).blob,
-            version,
-            self._ended.get(_run_key(run), ""),
-            _RETRIES_A_CALL,
-            keep_reason,
-        ]
+        run: then the home shard has to confirm it. `terms`: packed, or empty. `chosen`: the script's last arguments."""
+        ended = self._ended.get(_run_key(run), "")
+        arguments: list[Argument] = [*run_arguments(self._commands, run), terms, version, ended, *chosen]
         total = seen = 0
         # As many as were kept at the first call: what fails again meanwhile waits for the next start.
         kept_at_first: int | None = None

@@ -51,6 +51,7 @@ class _CrawlRow(msgspec.Struct, array_like=True, frozen=True):
     concurrency: int | None
     idle_ms: int = 0
     keep_failed: bool = False
+    keep_all_failed: bool = False
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -115,7 +116,7 @@ def pack_crawl(crawl: Crawl) -> bytes:
     idle_ms = round(crawl.idle_seconds * 1000)
     row = _CrawlRow(
         crawl.id.appid, crawl.id.crawlid, crawl.pool, lifo, crawl.max_pages, rate, crawl.concurrency, idle_ms,
-        crawl.keep_failed,
+        crawl.keep_failed, crawl.keep_all_failed,
     )  # fmt: skip
     return _pack(row)
 
@@ -133,6 +134,7 @@ def unpack_crawl(blob: bytes) -> Crawl:
         concurrency=row.concurrency,
         idle_seconds=row.idle_ms / 1000,
         keep_failed=row.keep_failed,
+        keep_all_failed=row.keep_all_failed,
     )
 
 

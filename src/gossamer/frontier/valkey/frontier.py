@@ -21,7 +21,14 @@ from typing import Self
 import msgspec
 
 from gossamer.errors import BadInput, CrawlRefused
-from gossamer.frontier.base import AddResult, ClaimResult, Submission, SubmissionResult
+from gossamer.frontier.base import (
+    EVERY_FAILURE,
+    AddResult,
+    ClaimResult,
+    FailureFilter,
+    Submission,
+    SubmissionResult,
+)
 from gossamer.frontier.valkey import codec, runs
 from gossamer.frontier.valkey.additions import RequestAdder
 from gossamer.frontier.valkey.commands import ScriptCommands
@@ -261,12 +268,15 @@ class ValkeyFrontier(FrontierQueries, PolicyStore):
         `stopped`, and those not added are counted when their page is settled (`Settlement.drops`)."""
         return await self._adder.add(run, terms, batches, seeds=seeds)
 
-    async def retry_failed(self, run: Run, terms: Terms, *, keep_reason: str = "") -> tuple[Run, int]:
+    async def retry_failed(
+        self, run: Run, terms: Terms | None, *, keep_reason: str = "", only: FailureFilter = EVERY_FAILURE
+    ) -> tuple[Run, int]:
         """Queue again what the crawl of this run has kept of its failed requests (`Crawl.keep_failed`), and give these
-        terms to all of its requests. Returns the run that they joined, and their number. May be repeated.
+        terms to all of its requests (None: each has its own). Returns the run that they joined, and their number. May
+        be repeated. A crawl that has finished begins its next run with the options in `run`.
 
-        `keep_reason`: requests that ended for this reason stay kept; empty: none."""
-        return await self._adder.retry_failed(run, terms, keep_reason)
+        `keep_reason`: requests that ended for this reason stay kept; empty: none. `only`: all others stay kept."""
+        return await self._adder.retry_failed(run, terms, keep_reason, only)
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmissionResult | CrawlRefused | BadInput]:
         """Submit hundreds of requests to any crawls in a few calls: `open_crawl` and `add` (as seeds) for each.

@@ -104,9 +104,9 @@ class KeyPattern(StrEnum):
     STARVED = "z:{token}"
     """Set: domains whose queues wait for a page of the budget. Deleted when empty, or with the crawl."""
     FAILED = "failed:{token}"
-    """List: requests that got no answer, each with the counter that counts it, to be retried by the next start of the
-    crawl; only of crawls that ask for it. Deleted when empty, with the crawl, and after a fresh run began; expires 30
-    days after the last addition."""
+    """List: failed requests, each with the counter that counts it, to be retried: those that got no answer, or all, as
+    the crawl asks for. Deleted when empty, with the crawl, and when a run begins with new counters; expires 30 days
+    after the last addition."""
     SEEN = "s:{token}:{generation}:{bucket}"
     """Set of integers: a bucket of fingerprints; a single one is a field of COUNTERS. Deleted with the crawl, or after
     a fresh run began."""

@@ -100,6 +100,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             rate=parse_rate(self.rate) if self.rate else None,
             concurrency=self.domain_concurrency,
             idle_seconds=idle_seconds,
+            keep_all_failed=True,
         )
 
     def rules(self) -> Extraction | None:

@@ -135,7 +135,7 @@ local function settle_other(packed, at, limits)
   if outcome == "failed" or outcome == "dropped" then
     local field = (outcome == "failed" and "F:" or "D:") .. spider .. ":" .. ARGV[at + 1]
     count_done(crawl, field, 1)
-    if crawl.keeps_failed and (delay == 1 or delay == -2) then
+    if crawl.keeps_failed and (delay == 1 or delay == -2) or crawl.keeps_all and outcome == "failed" then
       keep_failed(crawl, field, { priority, spider, domain, entry })
     end
   elseif end_reason(crawl, spider) then

@@ -43,11 +43,11 @@ local function begin_run(run, stopped)
         end
       end
     else
-      redis.call("UNLINK", before.key, BASE .. "d:" .. token)
+      redis.call("UNLINK", before.key, BASE .. "d:" .. token, BASE .. "failed:" .. token)
     end
     if not same_seen_set then
       redis.call("RPUSH", BASE .. "old", cmsgpack.pack(token, before.generation, before.buckets))
-      redis.call("UNLINK", BASE .. "failed:" .. token, BASE .. "t:" .. token) -- the terms are those of the seen-set
+      redis.call("UNLINK", BASE .. "t:" .. token) -- the terms are those of the seen-set
     end
     redis.call("UNLINK", BASE .. "z:" .. token)
     redis.call("ZREM", BASE .. "ending", token)

@@ -15,8 +15,8 @@ local function crawl_of(token, ...)
   crawls[token] = false -- until it is found
   if not run then return false end
   -- The crawl as codec.py packs it; the rate is { hits, seconds, moderated }.
-  local app, _, pool, lifo, max_pages, rate, concurrency, idle_ms, keeps_failed = unpack(
-    cmsgpack.unpack(packed), 1, 9)
+  local app, _, pool, lifo, max_pages, rate, concurrency, idle_ms, keeps_failed, keeps_all = unpack(
+    cmsgpack.unpack(packed), 1, 10)
   local reserved, quota, fetched, alone
   if max_pages then reserved, quota, fetched, alone = unpack(redis.call("HMGET", key, "R", "Q", "Y", "alone")) end
   -- `packed`: the crawl as the client packed it. `state`: "r" running, "f" finished, or a letter of an early end (see
@@ -24,7 +24,7 @@ local function crawl_of(token, ...)
   crawl = {
     token = token, key = key, run = run + 0, generation = gen, state = state, packed = packed,
     app = app, pool = pool, lifo = lifo, max_pages = max_pages, concurrency = concurrency, idle_ms = idle_ms or 0,
-    keeps_failed = keeps_failed, -- requests that fail without an answer are kept, to be retried
+    keeps_failed = keeps_failed, keeps_all = keeps_all, -- failed requests without an answer, or all, are kept for retries
     requested_rate = rate and { hits = rate[1], window = rate[2] * 1000, moderated = rate[3] }, -- window in ms
     added = (added or 0) + 0, done = (done or 0) + 0, -- + 0 is quicker than tonumber
     -- The page budget of this shard, in pages, of a crawl that has one. `alone`: no other shard has a share in it.
