@@ -26,7 +26,9 @@ class RetryResult(NamedTuple):
     """Number of the run in which they wait."""
 
 
-async def retry_failed(frontier: ValkeyFrontier, crawl: CrawlId, *, reason: str = "", url: str = "") -> RetryResult | None:
+async def retry_failed(
+    frontier: ValkeyFrontier, crawl: CrawlId, *, reason: str = "", url: str = ""
+) -> RetryResult | None:
     """Queue failed requests of a crawl again. A finished crawl goes on, and so do its counters. None: there is no such
     crawl. May be repeated.
 

@@ -18,6 +18,7 @@ ROUTES: Final = {
     "/crawl/retry": PageRoute("POST", crawls.retry, RUN),
     "/domains": PageRoute("GET", domains.show_list),
     "/domain": PageRoute("GET", domains.show),
+    "/domain/preview": PageRoute("POST", domains.preview, ADMIN),
     "/domain/change": PageRoute("POST", domains.change, ADMIN),
     "/workers": PageRoute("GET", workers.show),
     # Rejected requests are shown whole, with the cookies and passwords of their headers.

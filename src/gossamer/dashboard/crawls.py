@@ -42,9 +42,10 @@ async def show_list(page: DashboardPage) -> Response:
 async def show(page: DashboardPage) -> Response:
     """Return one crawl."""
     appid, crawlid = _names(page.query)
-    crawl, reasons = await asyncio.gather(
-        page.service.get(crawl_path(appid, crawlid), domains="", limit=10),
+    crawl, reasons, pace = await asyncio.gather(
+        page.service.get(crawl_path(appid, crawlid)),
         page.service.get(crawl_path(appid, crawlid, "reasons")),
+        page.service.get(crawl_path(appid, crawlid, "pace")),
     )
     past: dict[str, Any] = {"rates": [], "ends": []}
     if reasons["remembered"] and not page.part:
@@ -60,7 +61,7 @@ async def show(page: DashboardPage) -> Response:
         **past,
         dropped=_by_count(total["dropped"]),
         retried=_by_count(total["retried"]),
-        waiting=(crawl.get("queued_by_domain") or {}).get("items", []),
+        pace=pace,
         retried_now=_count(page.query.get("retried", "")),
     )
 

@@ -1,5 +1,6 @@
-"""Domains: how fast each may be fetched, and which are on the blacklist."""
+"""Domains: how fast each may be fetched, how much of that is used, and which are on the blacklist."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -23,10 +24,32 @@ async def show_list(page: DashboardPage) -> Response:
 
 
 async def show(page: DashboardPage, *, fault: str = "") -> Response:
-    """Return one domain's policy, with the form that changes it."""
+    """Return one domain: its policy with the form that changes it, what is used of its limits, its robots.txt."""
     domain = page.query.get("domain") or page.form.get("domain", "")
-    found = await page.service.get(_path(domain))
-    return page.render("domain.html", domain=domain, policy=found["policy"], in_force=found["in_force"], fault=fault)
+    found, load = await asyncio.gather(page.service.get(_path(domain)), page.service.get(_path(domain, "load")))
+    return page.render(
+        "domain.html",
+        domain=domain,
+        policy=found["policy"],
+        in_force=found["in_force"],
+        after=found["in_force"],
+        changed=frozenset(),
+        load=load,
+        fault=fault,
+    )
+
+
+async def preview(page: DashboardPage) -> Response:
+    """Return the policy that is in force now, and the one that the filled form would make of it."""
+    found = await page.service.get(_path(page.form.get("domain", "")))
+    before, fault, changes = found["in_force"], "", {}
+    try:
+        changes = _changes(page)
+    except ApiRefused as error:
+        fault = error.detail
+    after = {**before, **changes}
+    changed = frozenset(name for name in changes if before.get(name) != after[name] and (after[name] or name in before))
+    return page.render("domain_preview.html", in_force=before, after=after, changed=changed, fault=fault)
 
 
 async def change(page: DashboardPage) -> Response:
@@ -35,6 +58,15 @@ async def change(page: DashboardPage) -> Response:
     if page.form.get("remove"):
         await page.service.call("DELETE", _path(domain))
         return page.go("/domain", domain=domain)
+    try:
+        await page.service.call("PATCH", _path(domain), body=_changes(page))
+    except ApiRefused as error:
+        return await show(page, fault=error.detail)
+    return page.go("/domain", domain=domain)
+
+
+def _changes(page: DashboardPage) -> dict[str, Any]:
+    """Return the fields of a policy that a form sets. Raises ApiRefused for one that is no number."""
     changes: dict[str, Any] = {}
     for name in _FIELDS:
         text = page.form.get(name, "").strip()
@@ -44,13 +76,9 @@ async def change(page: DashboardPage) -> Response:
             try:
                 changes[name] = msgspec.json.decode(text)
             except msgspec.DecodeError:
-                return await show(page, fault=page.texts("form.no_number", name=name, value=text[:100]))
-    try:
-        await page.service.call("PATCH", _path(domain), body=changes)
-    except ApiRefused as error:
-        return await show(page, fault=error.detail)
-    return page.go("/domain", domain=domain)
+                raise ApiRefused(400, page.texts("form.no_number", name=name, value=text[:100])) from None
+    return changes
 
 
-def _path(domain: str) -> str:
-    return f"/v1/domains/{path_of(domain)}"
+def _path(domain: str, *rest: str) -> str:
+    return f"/v1/domains/{path_of(domain, *rest)}"

@@ -212,3 +212,39 @@ class UrlInfo(msgspec.Struct):
     terms: Terms | None = None
     """Terms that its request carries: the options of one submission. None: not known, because the request was not
     found, or is done."""
+
+
+class DomainLimit(msgspec.Struct, frozen=True):
+    """Limit of the requests to a domain, and its use now."""
+
+    cause: str
+    """`policy`: the operator's policy; `crawl`: the rate that the crawl asks for; `robots`: the delay of robots.txt."""
+    hits: int
+    """Most hits (fetches) in any window."""
+    window_seconds: float
+    used: int
+    """Hits in the window that ends now."""
+
+    @property
+    def hits_a_second(self) -> float:
+        """Most hits a second, on average."""
+        return self.hits / self.window_seconds
+
+
+class DomainLoad(msgspec.Struct, frozen=True):
+    """Limits of the requests to a domain, and their use now."""
+
+    limits: tuple[DomainLimit, ...]
+    """Each hit must fit into all of them."""
+    in_flight: int
+    concurrency: int | None
+    """Most requests in flight. None: any number."""
+    blocked_until: float | None
+    """Time in epoch seconds until which the site asked for a pause. None: it did not."""
+    is_paused: bool
+    """True: the policy holds all requests back."""
+
+    @property
+    def narrowest(self) -> DomainLimit:
+        """The limit that allows the fewest hits a second."""
+        return min(self.limits, key=lambda limit: limit.hits_a_second)

@@ -6,7 +6,9 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from gossamer.fetch.robots_service import RobotsRecord, pack
 from gossamer.model.request import Outcome, Settlement
+from gossamer.policy.robots import RobotsOutcome
 
 from .conftest import Service, in_session
 
@@ -374,3 +376,43 @@ async def test_parameters_are_left_out_of_a_submitted_url_and_unknown_fields_of_
         assert named in refused.text
     allowed = {"unique": ["name"], "extract": {"fields": {"name": "h1"}}, "url": "a.test/other"}
     assert (await service.http.post("/v1/crawls", json={**request, **allowed})).status_code == 201
+
+
+async def test_the_pace_of_a_crawl_names_the_limit_that_each_domain_waits_for(service: Service) -> None:
+    frontier = service.frontier
+    urls = [
+        f"https://{name}.example/{n}" for name in ("plain", "asked", "robots", "site", "off", "list") for n in (1, 2)
+    ]
+    assert (await service.http.get("/v1/crawls/shop/prices/pace")).status_code == 404
+    await service.http.post("/v1/crawls", json=[crawl(url) for url in urls])
+    await frontier.set_crawl_delay("robots.example", seconds=20)
+    await frontier.block_domain("site.example", seconds=60)
+    for name, change in (("off", {"scale": 0}), ("list", {"blacklisted": True}), ("plain", {"hits": 4, "window": 2})):
+        await service.http.patch(f"/v1/domains/{name}.example", json=change)
+    worker = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+    leases = await worker.lease(limit=50)
+    held = {lease.domain for lease in leases}
+    assert {"plain.example", "robots.example"} <= held
+    found = (await service.http.get("/v1/crawls/shop/prices/pace?limit=20")).json()
+    assert found["workers"] == 1
+    causes = {item["domain"].partition(".")[0]: item for item in found["items"]}
+    assert {name: item["limited_by"] for name, item in causes.items()} == {
+        "plain": "policy", "asked": "policy", "robots": "robots", "site": "site", "off": "paused", "list": "blacklist",
+    }  # fmt: skip
+    assert (causes["robots"]["used"], causes["robots"]["hits"], causes["robots"]["least_seconds"]) == (1, 1, 20)
+    assert [item["domain"] for item in found["items"][:2]] == ["off.example", "robots.example"]  # longest first
+    assert (found["items"][0]["window"], found["items"][0]["least_seconds"]) == (None, None)
+    await service.http.post("/v1/crawls", json=crawl("https://alone.example/", crawlid="fast", rate="5/10"))
+    [fast] = (await service.http.get("/v1/crawls/shop/fast/pace")).json()["items"]
+    assert (fast["limited_by"], fast["hits"], fast["window"], fast["least_seconds"]) == ("crawl", 5, 10, 2)
+    record = RobotsRecord(RobotsOutcome.RULES, 1000.0, b"User-agent: *\nDisallow: /a")
+    await frontier.save_robots("plain.example", "https://plain.example", pack(record), ttl_seconds=60)
+    load = (await service.http.get("/v1/domains/plain.example/load")).json()
+    used = sum(lease.domain == "plain.example" for lease in leases)
+    assert load["limits"] == [{"cause": "policy", "hits": 4, "window": 2, "used": used}]
+    assert (load["in_flight"], load["is_paused"]) == (used, False)
+    [robots] = load["robots"]
+    assert (robots["outcome"], robots["text"]) == ("rules", "User-agent: *\nDisallow: /a")
+    assert (await service.http.get("/v1/domains/site.example/load")).json()["blocked_until"] > 1e9
+    assert (await service.http.get("/v1/domains/a..b/load")).status_code == 400
+    await worker.close()

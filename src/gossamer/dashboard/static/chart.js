@@ -1,11 +1,13 @@
-// Draws the pages a second and the queue of a crawl: first what the history has, then the counts that the page shows.
+// Draws figures over time: first what the history has of a crawl, then what the page shows in the element `counts`: its
+// gauges, and a rate from its count of fetched pages.
 "use strict";
 (() => {
-  const HEIGHT = 180, LIVE_POINTS = 300;
+  const HEIGHT = 180, LIVE_POINTS = 300, LEAST_SECONDS = 60;
   const style = getComputedStyle(document.documentElement);
   const color = (name) => style.getPropertyValue(name).trim();
   const axis = () => ({ stroke: color("--soft"), grid: { stroke: color("--line") }, ticks: { stroke: color("--line") } });
-  const past = JSON.parse(document.getElementById("rates").dataset.rates);
+  const rates = document.getElementById("rates");
+  const past = rates ? JSON.parse(rates.dataset.rates) : [];
   const points = past.map((point) => ({ at: point.at, rate: point.pages_per_second, waiting: point.waiting }));
   const charts = [...document.querySelectorAll(".chart")].map(chart);
 
@@ -21,16 +23,23 @@
       series: [{}, { label: place.dataset.label, stroke: color("--accent"), width: 2, fill: color("--accent-soft") }],
     }, [[], []], place);
     new ResizeObserver(() => plot.setSize({ width: width(), height: HEIGHT })).observe(place);
-    return () => plot.setData([points.map((point) => point.at), points.map((point) => point[place.dataset.value])]);
+    return () => {
+      const last = points.at(-1); // an empty point before the only ones: the axis of a single one would show years
+      const isShort = last && last.at - points[0].at < LEAST_SECONDS;
+      const shown = isShort ? [{ at: last.at - LEAST_SECONDS }, ...points] : points;
+      plot.setData([shown.map((point) => point.at), shown.map((point) => point[place.dataset.value] ?? null)]);
+    };
   }
 
   let last = null;
   function note() {
     const counts = document.getElementById("counts");
     if (!counts) return;
-    const at = Date.now() / 1000, fetched = Number(counts.dataset.fetched);
-    if (last && counts.dataset.runs) {
-      points.push({ at, rate: Math.max(0, (fetched - last.fetched) / (at - last.at)), waiting: Number(counts.dataset.waiting) });
+    const at = Date.now() / 1000, fetched = Number(counts.dataset.fetched || 0);
+    const isCrawl = "fetched" in counts.dataset;
+    if (isCrawl ? last && counts.dataset.runs : true) {
+      const rate = isCrawl ? Math.max(0, (fetched - last.fetched) / (at - last.at)) : 0;
+      points.push({ at, rate, ...JSON.parse(counts.dataset.gauges) });
       if (points.length > past.length + LIVE_POINTS) points.splice(past.length, 1);
     }
     last = { at, fetched };

@@ -22,7 +22,17 @@ from gossamer.frontier.valkey.runs import LETTERS, CrawlHome, decode_home, read_
 from gossamer.frontier.valkey.session import worker_of
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
-from gossamer.model.info import AppInfo, Backlog, CrawlInfo, DomainInfo, SpiderCounts, UrlInfo, WorkerInfo
+from gossamer.model.info import (
+    AppInfo,
+    Backlog,
+    CrawlInfo,
+    DomainInfo,
+    DomainLimit,
+    DomainLoad,
+    SpiderCounts,
+    UrlInfo,
+    WorkerInfo,
+)
 from gossamer.model.request import DropReason
 
 # Larger values per call make each call longer, and a shard executes no other call meanwhile. Larger values of the
@@ -542,6 +552,36 @@ class FrontierQueries:
             if not position:
                 shard += 1
         return list(found.items()), _next_cursor(shard, position, self._commands.count)
+
+    async def domain_load(self, domain: str, *, crawl: CrawlId | None = None, spider: str = "link") -> DomainLoad:
+        """Return what limits the requests to a domain now: those of a crawl, or (None) of crawls that ask for no rate.
+        `spider`: for a policy that counts each spider alone. Where it counts each address alone, the hits are 0."""
+        shard = shard_of(domain, self._commands.count)
+        token = crawl.token if crawl else ""
+        reply = await self._commands.call(shard, "domain_load", domain, spider, token)
+        blocked, in_flight, most, is_paused, *rows = reply
+        limits = [
+            DomainLimit(cause.decode(), hits, float(window_ms) / 1000, used)
+            for cause, hits, window_ms, used in zip(*[iter(rows)] * 4, strict=True)
+        ]
+        return DomainLoad(
+            limits=tuple(limits),
+            in_flight=in_flight,
+            concurrency=most or None,
+            blocked_until=float(blocked) / 1000 if blocked else None,
+            is_paused=bool(is_paused),
+        )
+
+    async def robots_origins(self, domain: str, *, limit: int = 20) -> list[tuple[str, bytes]]:
+        """Return the origins of a domain whose robots.txt was saved last, each with its record."""
+        shard = shard_of(domain, self._commands.count)
+        keys, plain = self._commands.keys[shard], partial(self._commands.plain, shard)
+        names = await plain("ZREVRANGE", keys.key(KeyPattern.ROBOTS_OF, domain=domain), 0, limit - 1)
+        origins = [name.decode() for name in names]
+        records = await asyncio.gather(
+            *(plain("GET", keys.key(KeyPattern.ROBOTS, origin=origin)) for origin in origins)
+        )
+        return [(origin, record) for origin, record in zip(origins, records, strict=True) if record]
 
     async def find_url(self, run: Run, *, spider: str, domain: str, url: str, fingerprint: int) -> UrlInfo:
         """Return the state of one URL. Searches at most 100,000 entries of each queue, of the retries and of the failed

@@ -1,0 +1,218 @@
+"""Endpoints that explain speed: what limits the requests to a domain now, and which limits a crawl waits for.
+
+Clients read the fields, so none may be renamed or removed; fields may be added, and causes, too.
+"""
+
+import asyncio
+import math
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
+from gossamer.api.crawls import check_known
+from gossamer.api.domains import PathDomain
+from gossamer.api.openapi import ResponseModel, refusals
+from gossamer.control.domains import Blacklist, parse_domain
+from gossamer.fetch.robots_service import unpack
+from gossamer.model.crawl import CrawlId
+from gossamer.model.info import DomainInfo, DomainLimit, DomainLoad
+
+crawl_router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
+domain_router = APIRouter(prefix="/v1/domains", tags=["domains"])
+
+_DOMAINS_READ = 100
+"""Domains of a crawl that are read to find those where most requests wait. More take longer."""
+
+
+class LimitModel(ResponseModel):
+    """A limit of the requests to a domain, and its use."""
+
+    cause: str = Field(examples=["policy"])
+    """`policy`: the operator's policy; `crawl`: the rate that the crawl asks for; `robots`: the delay of robots.txt"""
+    hits: int
+    """Most requests in any window"""
+    window: float | None
+    """Length of the window in seconds; null: no request is allowed"""
+    used: int
+    """Requests in the window that ends now"""
+
+
+class RobotsModel(ResponseModel):
+    """The robots.txt of an origin, as it was fetched last."""
+
+    origin: str
+    outcome: str = Field(examples=["rules"])
+    """`rules`: there is one; `allow_all`: there is none; `disallow_all`: it may not be fetched; `unreachable`: no
+    useful answer came, and nothing is fetched until then"""
+    asked_at: float
+    """Epoch seconds"""
+    until: float
+    """Epoch seconds until which it counts"""
+    detail: str
+    """Answer that came in place of rules"""
+    text: str
+    """Beginning of the rules, 20,000 characters at most"""
+
+
+class DomainLoadModel(ResponseModel):
+    """Limits of the requests to a domain, and their use now."""
+
+    domain: str
+    limits: list[LimitModel]
+    """Each request must fit into all of them"""
+    in_flight: int
+    concurrency: int | None
+    """Most requests at the same time; null: any number"""
+    blocked_until: float | None
+    """Epoch seconds until which the site asked for a pause (Retry-After); null: it did not"""
+    is_paused: bool
+    """The policy holds all requests back: its scale is 0, or it is on the blacklist"""
+    robots: list[RobotsModel]
+    """Up to 20 origins of the domain, those that were fetched last first"""
+
+
+class DomainPace(ResponseModel):
+    """Waiting requests of a crawl on a domain, and the limit that they wait for."""
+
+    domain: str
+    waiting: int
+    """Requests that wait, also those for another attempt"""
+    later: int
+    """Requests that wait for another attempt, which is not due yet"""
+    limited_by: str = Field(examples=["policy"])
+    """`blacklist`, `paused` (a scale of 0), `site` (it asked for a pause), `retries` (all wait for another attempt);
+    `concurrency` (as many requests as are allowed are in progress, and answer slowly); else the narrowest limit:
+    `robots`, `crawl` or `policy`"""
+    blocked_until: float | None
+    """Epoch seconds until which the site asked for a pause; null: it did not"""
+    hits: int
+    """Most requests in any window, by the narrowest limit"""
+    window: float | None
+    """Length of that window in seconds; null: no request is allowed"""
+    used: int
+    """Requests in the window that ends now"""
+    in_flight: int
+    concurrency: int | None
+    least_seconds: float | None
+    """Time that the waiting requests take at least, at the narrowest limit; null: for ever"""
+
+
+class CrawlPace(ResponseModel):
+    """Limits for which the requests of a crawl wait."""
+
+    workers: int
+    """Workers that are connected. 0: nothing is fetched"""
+    items: list[DomainPace]
+    """Domains where its requests wait, those that take longest first, 20 at most"""
+
+
+@domain_router.get(
+    "/{domain:name}/load",
+    operation_id="domain_load",
+    summary="Return what limits the requests to a domain now",
+    response_model=DomainLoadModel,
+    responses=refusals(400, 503),
+)
+async def domain_load(context: Context, domain: PathDomain) -> DomainLoadModel:
+    """Concerns crawls that ask for no rate of their own; `pace` of a crawl has its limits. Where the policy counts
+    each spider alone, the hits are those of `link`; where it counts each address alone, they are 0."""
+    name = parse_domain(domain)
+    load, origins = await asyncio.gather(context.frontier.domain_load(name), context.frontier.robots_origins(name))
+    return DomainLoadModel(
+        domain=name,
+        limits=[_limit(limit) for limit in load.limits],
+        in_flight=load.in_flight,
+        concurrency=load.concurrency,
+        blocked_until=load.blocked_until,
+        is_paused=load.is_paused,
+        robots=[
+            RobotsModel(
+                origin=origin,
+                outcome=record.outcome.value,
+                asked_at=record.asked_at,
+                until=record.until,
+                detail=record.detail,
+                text=record.body[:_TEXT_BYTES].decode("utf-8", "replace"),
+            )
+            for origin, packed in origins
+            if (record := unpack(packed)) is not None
+        ],
+    )
+
+
+_TEXT_BYTES = 20_000
+
+
+def _finite(seconds: float) -> float | None:
+    """Return a time; None: it never ends."""
+    return seconds if math.isfinite(seconds) else None
+
+
+def _limit(limit: DomainLimit) -> LimitModel:
+    return LimitModel(cause=limit.cause, hits=limit.hits, window=_finite(limit.window_seconds), used=limit.used)
+
+
+@crawl_router.get(
+    "/pace",
+    operation_id="crawl_pace",
+    summary="Explain the speed of a crawl",
+    response_model=CrawlPace,
+    responses=refusals(404, 503),
+)
+async def crawl_pace(
+    context: Context,
+    crawl: PathCrawl,
+    limit: Annotated[int, Query(description="Most domains", ge=1, le=20)] = 10,
+) -> CrawlPace:
+    """Names the limit for which the requests of each domain wait, and how much of it is used. Up to 100 domains are
+    read, and those with most waiting requests are returned."""
+    await check_known(context, crawl)
+    [found], workers = await asyncio.gather(
+        context.frontier.first_domains([crawl], limit=_DOMAINS_READ), context.frontier.workers()
+    )
+    most = sorted(found, key=lambda share: -(share.queued + share.later))[:limit]
+    blacklisted = await Blacklist(context.frontier).among([share.domain for share in most])
+    items = await asyncio.gather(*(_pace(context, crawl, share, share.domain in blacklisted) for share in most))
+    return CrawlPace(workers=len(workers), items=sorted(items, key=_longest_first))
+
+
+def _longest_first(item: DomainPace) -> float:
+    return -math.inf if item.least_seconds is None else -item.least_seconds
+
+
+async def _pace(context: ApiContext, crawl: CrawlId, share: DomainInfo, is_blacklisted: bool) -> DomainPace:
+    """Return what the requests of a crawl on one domain wait for."""
+    spider = next(iter(share.by_spider), "link")
+    load = await context.frontier.domain_load(share.domain, crawl=crawl, spider=spider)
+    narrowest = load.narrowest
+    waiting = share.queued + share.later
+    return DomainPace(
+        domain=share.domain,
+        waiting=waiting,
+        later=share.later,
+        limited_by="blacklist" if is_blacklisted else _limited_by(share, load),
+        blocked_until=load.blocked_until,
+        hits=narrowest.hits,
+        window=_finite(narrowest.window_seconds),
+        used=narrowest.used,
+        in_flight=load.in_flight,
+        concurrency=load.concurrency,
+        least_seconds=_finite(round(waiting / narrowest.hits * narrowest.window_seconds, 1)),
+    )
+
+
+def _limited_by(share: DomainInfo, load: DomainLoad) -> str:
+    """Return what the requests of a crawl on a domain wait for."""
+    narrowest = load.narrowest
+    if load.is_paused:
+        return "paused"
+    if load.blocked_until is not None and load.blocked_until > time.time():
+        return "site"
+    if not share.queued:
+        return "retries"
+    if load.concurrency is not None and load.in_flight >= load.concurrency and narrowest.used < narrowest.hits:
+        return "concurrency"
+    return narrowest.cause
