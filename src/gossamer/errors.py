@@ -342,6 +342,15 @@ class DecodeBomb(FetchError):
     kind = "decode_bomb"
 
 
+# --- sessions: pages that need a login --------------------------------------------------------------------------------
+
+
+class LoginFailed(GossamerError):
+    """The login failed."""
+
+    only_detail = True
+
+
 # --- browsers: pages that a script builds -----------------------------------------------------------------------------
 
 

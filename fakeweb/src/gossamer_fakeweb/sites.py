@@ -13,6 +13,7 @@ from gossamer.fakeweb.spec import WebSpec
 from gossamer_fakeweb.estate import HOSTS, Estate
 from gossamer_fakeweb.hostile.gates import Gates
 from gossamer_fakeweb.hostile.web import Hostile
+from gossamer_fakeweb.members import Members
 
 
 def extra_sites(spec: WebSpec, port: int) -> list[ExtraSite]:
@@ -20,6 +21,8 @@ def extra_sites(spec: WebSpec, port: int) -> list[ExtraSite]:
     sites: list[ExtraSite] = []
     if spec.estate:
         sites.append(EstateSite(spec.estate))
+    if spec.members:
+        sites.append(MembersSite(spec.members))
     if spec.hostile:
         sites.append(HostileSite(port=port, private_port=spec.hostile_port))
     return sites
@@ -50,6 +53,20 @@ class EstateSite:
     def reset(self) -> None:
         """Forget sessions and look-ups."""
         self._estate = Estate(self._indexes)
+
+    async def open(self) -> None:
+        """Do nothing: the site has no ports of its own."""
+
+    def close(self) -> None:
+        """Do nothing: the site has no ports of its own."""
+
+
+class MembersSite(Members):
+    """The site for members, under its host name."""
+
+    def places(self) -> list[HostilePlace]:
+        """Return nothing: no host of it is hostile."""
+        return []
 
     async def open(self) -> None:
         """Do nothing: the site has no ports of its own."""

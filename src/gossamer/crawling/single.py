@@ -16,6 +16,7 @@ from gossamer.crawling.seeds import check_host, find_private_hosts
 from gossamer.errors import BadInput, FetchError, FetchRefused
 from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
+from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, redirect_location
 from gossamer.fetch.proxies import first_proxy, resolve_names
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
@@ -123,6 +124,8 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
             from gossamer.wiring.browser import browser_backend  # imported late: most pages are not rendered
 
             browser = browser_backend(settings, clients)
+        if settings.crawl.session:
+            await _log_in(attempt, settings, clients)
         found = FetchedPage(url, attempt.context.scope)
         try:
             fetched = await _follow(found, attempt, settings, browser or clients, robots)
@@ -198,6 +201,20 @@ def _attempt(settings: Settings, plan: Plan, url: str) -> Attempt:
     return attempt
 
 
+async def _log_in(attempt: Attempt, settings: Settings, clients: HttpClients) -> None:
+    """Give the attempt a session: of the first account of the session file, or one that only keeps cookies. Raises
+    LoginFailed."""
+    from gossamer.session.site_session import SiteSession  # imported late, as below: most pages need no session
+    from gossamer.wiring.sessions import load_login
+
+    login, site = load_login(settings), registered_domain(host(attempt.url))
+    if login is not None and login.site != site:
+        raise BadInput(f"it logs in to {login.site}, and {attempt.url} is at {site}.", option="session")
+    session = SiteSession(site, None, login, login.accounts[0] if login is not None else None)
+    await session.prepare(attempt.login_request, clients.fetch)
+    attempt.session = session
+
+
 async def _follow(
     found: FetchedPage, attempt: Attempt, settings: Settings, backend: "FetchBackend", robots: RobotsService
 ) -> FetchResponse:
@@ -215,7 +232,14 @@ async def _follow(
             raise FetchRefused(f"robots.txt: {hop.robots.rule}", "robots")
         if reason := attempt.context.render_reason(attempt.url, is_asked=attempt.lease.render):
             request.page = attempt.page_load(partial(_allows, settings, robots), reason)
-        hop.response = fetched = await backend.fetch(request)
+        fetched = await backend.fetch(request)
+        if (session := attempt.session) is not None:
+            session.receive(attempt.url, fetched)
+            fetched = session.without_cookies(fetched)
+            if session.is_logged_out(fetched, url=attempt.url, requested=found.url):
+                hop.response = fetched
+                raise FetchRefused("it looks as to a visitor who is not logged in", "logged_out")
+        hop.response = fetched
         location = fetched.moved_to or redirect_location(fetched.status, fetched.headers)
         if location is None:
             return fetched

@@ -11,6 +11,8 @@ from gossamer.worker.spider import Spider
 class RequestOptions(ConfigOption, total=False):
     """Options of requests. Each is optional; docs/reference/settings.md has the defaults."""
 
+    session: PathLike
+    """`cookies`: keep the cookies that sites set. A session file: also log in as it says."""
     allow_private: bool
     """Permit private addresses for the hosts of the given URLs. Other hosts, to which they link or redirect, stay
     refused."""

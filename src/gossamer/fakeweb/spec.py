@@ -84,6 +84,9 @@ class WebSpec:
     estate: int = field(
         default=0, metadata=_help("index pages of an estate agent's site, at localhost; 0: no such site")
     )
+    members: int = field(
+        default=0, metadata=_help("pages of a site for members, at members.test, which needs a login; 0: no such site")
+    )
     hostile: bool = field(default=False, metadata=_help("also the hostile hosts; http://hostile.test lists them"))
     hostile_port: int = field(
         default=0, metadata=_help("the port in links and redirects to private addresses; 0: this server's own")
@@ -92,6 +95,7 @@ class WebSpec:
 
     def __post_init__(self) -> None:
         at_least = {"hosts": 1, "pages": 1, "out_degree": 1, "page_bytes": 0, "subdomains": 1, "redirect_chain": 1}
+        at_least["members"] = 0
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise BadInput(f"{name} must be at least {least}, not {getattr(self, name)}")

@@ -106,6 +106,11 @@ class Lane(StrEnum):
     SCRAPY = "scrapy"
 
 
+MOST_COOKIES = 50
+"""Cookies of a site in one session. RFC 6265bis asks for 50 of a domain at least; more let a site take more memory of
+the server."""
+
+
 class ClaimResult(IntEnum):
     """Answer to a claim of a task that one process does once in a crawl. The values are those of claim.lua."""
 

@@ -255,6 +255,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `allow_regex` are with `regex_from_host`."""
     recrawl: RevisitOptions | None = None
     """Options by which a page index keeps the crawl up to date. None: it has no index."""
+    session: str = ""
+    """`cookies`: cookies that a site sets are sent to it. `login`: workers also log in, as their session file says.
+    Empty: each request stands alone."""
 
 
 class CrawlState(StrEnum):

@@ -233,6 +233,8 @@ class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
     listed: bool = False
     """True: a sitemap has listed this URL, and may have been listed by another one. As a sitemap, it may not list
     sitemaps; as a page, it is not read as a sitemap."""
+    renewals: int = 0
+    """Number of times that the page was repeated because its session had ended."""
     scrapy: bytes | None = None
     """Other properties of a Scrapy request, as `model.values` encodes them. Only workers that run Scrapy read them."""
     asset: Asset | None = None

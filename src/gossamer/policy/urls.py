@@ -58,6 +58,31 @@ def _rules(international: bool = True) -> frozenset[str]:
     return frozenset(map(_ascii, rules)) if international else rules
 
 
+@cache
+def _private_rules() -> frozenset[str]:
+    """Return the rules of the list's private section, in the same form: `github.io`, whose subdomains have different
+    owners."""
+    text = _snapshot()
+    if text is None:
+        from tldextract import TLDExtract
+
+        every = TLDExtract(suffix_list_urls=(), cache_dir=None, include_psl_private_domains=True).tlds
+        return frozenset(map(_ascii, every)) - _rules()
+    return frozenset(map(_ascii, _RULE.findall(text, text.index(_END))))
+
+
+def is_public_suffix(name: str) -> bool:
+    """Return whether the subdomains of a host name may have different owners, by both sections of the list.
+
+    Unlike `registered_domain`, this also counts the private section, because a cookie for `github.io` would go to the
+    sites of others. A single label and an unknown top level count, too."""
+    labels = name.split(".")
+    if suffix_label_count(labels) >= len(labels):
+        return True
+    rules = _private_rules()
+    return f"!{name}" not in rules and (name in rules or f"*.{name.partition('.')[2]}" in rules)
+
+
 def _snapshot() -> str | None:
     """Return the list's text; None if it is not where it is expected."""
     spec = find_spec(_PACKAGE)

@@ -29,6 +29,10 @@ TLS_HANDSHAKE_ENDED = "the server ended the tls handshake"
 
 # By reason.
 _EXPLANATIONS = {
+    "logged_out": Explanation(
+        "The page looks as to a visitor who is not logged in, also after a new login",
+        "The account may not see it. If it is a page for all, logged_out_when in the session file is too wide.",
+    ),
     # Kinds of FetchError (errors.py). The titles are their messages.
     "fetch": Explanation("The page could not be fetched"),
     "blocked_address": Explanation(

@@ -180,6 +180,18 @@ class CrawlSettings(SettingGroup):
         option=SettingOption(WHAT, field="sitemaps"),
     )
     follow_nofollow: bool = field_of(False, "Also follow links that are marked nofollow", option=SettingOption(WHAT))
+    session: str = field_of(
+        "",
+        "Keep the cookies that sites set. cookies: only that. A file: also log in as this session file says, in YAML, "
+        "TOML or JSON. Empty: each request stands alone",
+        option=SettingOption(
+            REQUESTS,
+            "cookies|FILE",
+            of="requests",
+            python_type="PathLike",
+            python="`cookies`: keep the cookies that sites set. A session file: also log in as it says",
+        ),
+    )
     render: Literal["never", "auto", "always"] = field_of(
         "never",
         "Let a browser build the pages, for sites that scripts make. never: no page; auto: those that show a reader "

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -60,7 +61,7 @@ from gossamer.worker.loading import LoadedSpider, find_spider, identity
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**64 - 1
 
-_PATHS = {"output", "ca_file", "extract", "assets_to", "index"}
+_PATHS = {"output", "ca_file", "extract", "assets_to", "index", "session"}
 """Settings of the groups `crawl` and `fetch` that name files, which need not be valid Unicode. Must be extended with
 each new one."""
 
@@ -379,6 +380,7 @@ def derived_id(
         *([{"unique": sorted(crawl.unique)}] if crawl.unique else []),
         *([{"assets": [read_kinds(crawl.assets), crawl.max_assets]}] if crawl.assets else []),
         *([{"render": [crawl.render, sorted(crawl.render_match), crawl.render_step]}] if renders(settings) else []),
+        *([{"session": Path(crawl.session).name}] if crawl.session else []),
     )
     identity_json = msgspec.json.encode(parts, order="deterministic")
     ending = f"-{hashlib.blake2b(identity_json, digest_size=_DIGEST_BYTES).hexdigest()}"
@@ -576,6 +578,22 @@ def check_rendering(settings: Settings) -> None:
         launch_options(settings)
 
 
+def never_followed(settings: Settings) -> tuple[str, ...]:
+    """Return the expressions of links that a crawl with a session never follows, because they would end it. Raises
+    BadInput for a session file that is not valid."""
+    if not settings.crawl.session:
+        return ()
+    from gossamer.session.session_file import NEVER_FOLLOWED  # imported late: most crawls have no session
+    from gossamer.wiring.sessions import load_login
+
+    login = load_login(settings)
+    if login is None:
+        return NEVER_FOLLOWED
+    for text in login.never_follow:
+        check_regex(text, "never_follow", linear=False)
+    return (*NEVER_FOLLOWED, *login.never_follow)
+
+
 def check_csv_guard(settings: Settings) -> None:
     """Check that --csv-guard, which a person typed, has a file to guard. Raises BadInput."""
     if not any(path.lower().endswith(CSV) for path in settings.crawl.output_paths):
@@ -623,8 +641,8 @@ def _terms(
         allowed_hosts=hosts or None,
         allowed_prefixes=directories or None,
         allow_regex=crawl.allow or None,
-        deny_regex=crawl.deny or None,
-        regex_from_host=bool(crawl.allow or crawl.deny),
+        deny_regex=(*crawl.deny, *never_followed(settings)) or None,
+        regex_from_host=bool(crawl.allow or crawl.deny or crawl.session),
         deny_extensions=crawl.deny_extension,
         expires=parse_expires(crawl.expires, now=now) if crawl.expires else 0.0,
         useragent=fetch.full_user_agent,
@@ -651,6 +669,7 @@ def _terms(
         assets=read_kinds(crawl.assets),
         max_assets=crawl.max_assets,
         recrawl=revisit_options(settings),
+        session=crawl.session if crawl.session in ("", "cookies") else "login",
         **_rendering_terms(crawl),
     )
     terms = with_secrets_for(terms, (registered_domain(host(url)) for url in seeds), crawl.headers_for)

@@ -64,7 +64,9 @@ if TYPE_CHECKING:
     from gossamer.extract.document import HtmlDocument
     from gossamer.fetch.backend import FetchBackend
     from gossamer.render.backend import BrowserBackend
+    from gossamer.session.worker_sessions import WorkerSessions
     from gossamer.sinks.bus import BusSink
+    from gossamer.wiring.sessions import CrawlSessions
     from gossamer.worker.spider_runner import SpiderRunner
 
 log = logging.getLogger("gossamer.worker")
@@ -197,7 +199,11 @@ async def open_worker(
             )
             stages = WorkerStages(worker, parts.tally, parts.budget, site_requests=limits.site_requests)
             with PerformanceRecorder(this_process(name, "worker", limits), stages, settings.data_dir / FOLDER):
-                async with _in_background(parts.tell_of_silence(worker)), _in_background(parts.follow_proxies(holder)):
+                async with (
+                    _in_background(parts.tell_of_silence(worker)),
+                    _in_background(parts.follow_proxies(holder)),
+                    parts.logged_in(worker, holder),
+                ):
                     yield worker
     finally:
         await parts.close()
@@ -211,6 +217,11 @@ def _requested_delay(crawl: Crawl) -> float:
 
 class _WorkerParts:
     """The parts of one worker, which share its counters and its troubles."""
+
+    _sessions: "CrawlSessions | None" = None
+    """Sessions of the worker's crawls; None: no request has asked for one."""
+    _worker: Worker | None = None
+    """Worker that ends when a login has failed."""
 
     def __init__(
         self,
@@ -314,6 +325,7 @@ class _WorkerParts:
                 body_bytes=settings.fetch.max_body,
                 proxies=self._proxies,
                 open_browser=self._open_browser,
+                sessions_of=self._sessions_of,
             ),
             budget=self.budget,
         )
@@ -374,6 +386,8 @@ class _WorkerParts:
     async def close(self) -> None:
         """Close the parts, each before those that it uses; the outputs last, because they may raise SinkError."""
         await self._contents.close()
+        if self._sessions is not None:
+            await self._sessions.close()
         if self._browser is not None:
             await self._browser.close()
         await self._robots.close()
@@ -389,6 +403,43 @@ class _WorkerParts:
 
         self._browser = browser_backend(self._settings, self._clients)
         return self._browser
+
+    def _crawl_sessions(self) -> "CrawlSessions":
+        """Return the sessions of the worker's crawls, which are imported late: most crawls have none."""
+        if self._sessions is None:
+            from gossamer.wiring.sessions import CrawlSessions, vault_keys
+
+            self._sessions = CrawlSessions(self._frontier, vault_keys())
+            self._sessions.on_failure = self._stop
+        return self._sessions
+
+    def _stop(self) -> None:
+        """Stop the worker, because a login has failed. One of a service goes on with other crawls."""
+        if self._worker is not None:
+            self._worker.stop()
+
+    def _sessions_of(self, run: Run) -> "WorkerSessions":
+        """Return the sessions of a crawl."""
+        return self._crawl_sessions().of(run)
+
+    @asynccontextmanager
+    async def logged_in(self, worker: Worker, holder: ValkeyLeaseholder) -> AsyncIterator[None]:
+        """Let the worker lease only while it has an account, if its crawl needs a login. Raises LoginFailed at the
+        end, if a login has failed."""
+        run = self._run
+        if run is None:
+            yield
+            return
+        self._worker = worker
+        if self._settings.crawl.session:
+            from gossamer.wiring.sessions import logged_in
+
+            async with logged_in(self._crawl_sessions(), self._settings, self._frontier, holder, run):
+                yield
+        else:  # a crawl that another command has begun may need sessions all the same
+            yield
+        if self._sessions is not None:
+            self._sessions.raise_failure()
 
     async def _run_spider(
         self, attempt: Attempt, finished: FinishedLease, document: "HtmlDocument | None", decoded: PageText

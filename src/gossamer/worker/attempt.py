@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import Asset
@@ -20,6 +22,7 @@ from gossamer.worker.context import Context
 
 if TYPE_CHECKING:
     from gossamer.fetch.backend import PageLoad
+    from gossamer.session.site_session import SiteSession
 
 MAX_HOPS = 10
 """Redirects that are followed for one request. Each of them costs a hit (a request that counts against the site's rate
@@ -105,6 +108,12 @@ class Attempt:
     """Result of `headers` until the next redirect."""
     listed_pages: int | None = None
     """Number of pages that the fetched sitemap lists. None: it is an index, or nothing was fetched."""
+    session: "SiteSession | None" = None
+    """Session that the requests belong to. None: they stand alone."""
+    has_new_cookies = False
+    """True: the latest response has changed the session's cookies."""
+    login_number: int = 0
+    """Number of the session's login by which the latest request was sent."""
     wires: tuple[WireExchange, ...] = ()
     """Raw bytes of each exchange, if an output wants them."""
 
@@ -139,7 +148,7 @@ class Attempt:
     def request(self, *, keep_wire: bool) -> FetchRequest:
         """Return the next request for the HTTP client. `keep_wire`: its response is to have the raw bytes."""
         context = self.context
-        return FetchRequest(
+        request = FetchRequest(
             self.url,
             self.method,
             self.headers(),
@@ -150,9 +159,20 @@ class Attempt:
             keep_wire,
             context.guard_proxy,
         )
+        if self.session is not None:
+            self.login_number = self.session.number
+            self.session.add_to(request)
+        return request
 
     def request_for(self, url: str) -> FetchRequest:
         """Return a GET of a URL that the page loads in a browser, with what the crawl sends to it."""
+        request = self.login_request(url)
+        if self.session is not None:
+            self.session.add_to(request)
+        return request
+
+    def login_request(self, url: str) -> FetchRequest:
+        """Return a GET of a URL with what the crawl sends to it, without what its session adds."""
         context = self.context
         headers, cookie = context.headers.for_url(url)
         return FetchRequest(
@@ -214,6 +234,12 @@ class Attempt:
         self.chain = (*self.chain, (self.url, status))
         self.url = target
 
+    def packed_again(self) -> bytes:
+        """Return the payload by which the whole attempt is repeated, because its session had ended."""
+        packed = pack(msgspec.structs.replace(self.payload, renewals=self.payload.renewals + 1))
+        assert packed is not None
+        return packed
+
     @property
     def was_sent(self) -> bool:
         """True: a site has seen a request of this attempt, which then has followed a redirect."""
@@ -254,6 +280,7 @@ class Attempt:
                 request_id=self.request_id if moved else self.payload.request_id,
                 attrs=self.payload.attrs,
                 sitemap=sitemap or self.payload.sitemap,
+                renewals=self.payload.renewals,
                 listed=self.payload.listed,
                 asset=self.payload.asset,
             )

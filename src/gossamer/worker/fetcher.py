@@ -33,6 +33,7 @@ from gossamer.errors import (
     DnsFailed,
     FetchError,
     FrontierError,
+    LoginFailed,
     NotSentInTime,
     ProxyFailed,
 )
@@ -64,6 +65,9 @@ from gossamer.worker.sitemaps import MAX_SITEMAP_BYTES, SitemapTurns
 
 if TYPE_CHECKING:
     from gossamer.fetch.backend import FetchBackend
+    from gossamer.model.crawl import Run
+    from gossamer.session.site_session import SiteSession
+    from gossamer.session.worker_sessions import WorkerSessions
 
 log = logging.getLogger("gossamer.worker")
 
@@ -80,6 +84,8 @@ it may shorten."""
 _READING_FACTOR = 2
 """Memory that a page takes while it is read, as a multiple of its body: the body and its text. An estimate; a larger
 one lets fewer large pages be read at once."""
+_PAUSED_SECONDS = 1.0
+"""Time after which a login asks again whether its site, which is paused, may be fetched from. Shorter costs calls."""
 _SHOWN_CHARACTERS = 200
 """Characters of an invalid Location that a record shows. More only make failed records larger."""
 _NOT_TOLD = (DropReason.DUPLICATE, DropReason.BUDGET, DropReason.STOPPED, DropReason.EXPIRED, DropReason.MOVED)
@@ -102,6 +108,8 @@ class FetchPolicy(msgspec.Struct, frozen=True):
     proxies: WorkerProxies
     open_browser: "Callable[[], FetchBackend]"
     """Returns the backend of rendered pages when the first one comes."""
+    sessions_of: "Callable[[Run], WorkerSessions]"
+    """Returns the sessions of a crawl that asks for them."""
 
 
 class Fetcher:
@@ -139,6 +147,7 @@ class Fetcher:
         self._sitemap_turns = SitemapTurns()
         self._budget = budget
         self._open_browser = policy.open_browser
+        self._sessions_of = policy.sessions_of
         self._browser: FetchBackend | None = None
         self._last_context: Context | None = None
         self._slow_hosts = SlowHosts()
@@ -150,6 +159,12 @@ class Fetcher:
             attempt = Attempt(lease, self._context(lease))
         except Exception as error:
             return self._fail_unstarted(lease, error)
+        if attempt.context.terms.session:
+            return self._fetch_in_session(attempt)
+        return self._fetch_of_its_kind(attempt)
+
+    def _fetch_of_its_kind(self, attempt: Attempt) -> Coroutine[Any, Any, FinishedLease]:
+        """Return the result of an attempt: a sitemap, a page whose main content is wanted, or another one."""
         if attempt.payload.sitemap:
             return self._fetch_sitemap(attempt)
         if attempt.context.terms.content is None or attempt.payload.asset is not None:
@@ -247,10 +262,79 @@ class Fetcher:
         except Exception as error:
             return self._fail_unexpectedly(attempt, error)
 
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    async def _fetch_in_session(self, attempt: Attempt) -> FinishedLease:
+        """Fetch with the cookies and the login that the crawl has at the site. Without an account, or after a failed
+        login, the request goes back."""
+        lease = attempt.lease
+        try:
+            sessions = self._sessions_of(lease.run)
+            if lease.terms.session == "login" and not sessions.has_accounts:
+                raise LoginFailed(f"This crawl needs a login. Start it with {named('session', 'FILE')} here, too.")
+            session = sessions.session_for(lease.domain)
+            if session is None:
+                return self._give_back(attempt)
+            if attempt.context.proxy is not None and not self._proxies.choose(attempt):
+                return self._requeue(attempt, Outcome.FORWARDED)
+            await session.prepare(attempt.login_request, partial(self._send_login, attempt))
+        except LoginFailed as error:
+            sessions.fail(error)
+            return self._give_back(attempt)
+        except FetchError as error:  # all proxies rest
+            return self._handle_failure(attempt, error)
+        except BadInput as error:
+            return self._fail(attempt, "bad_request", str(error))
+        except FrontierError:
+            raise
+        except Exception as error:
+            return self._fail_unexpectedly(attempt, error)
+        attempt.session = session
+        return await self._fetch_of_its_kind(attempt)
+
+    async def _send_login(self, attempt: Attempt, request: FetchRequest) -> FetchResponse:
+        """Charge a hit of the site, and send a request of a login."""
+        lease, holder = attempt.lease, self._holder
+        while True:
+            wait = await self._retrier.call_frontier(
+                lambda: holder.charge_hit(lease.run, spider=lease.spider, domain=lease.domain, egress=lease.egress),
+                shard=lease.shard,
+            )
+            if wait == 0:
+                return await self._clients.fetch(request, attempt.context.terms.timeout_seconds)
+            await asyncio.sleep(_PAUSED_SECONDS if wait is None else wait)
+
+    async def _receive_in_session(
+        self, attempt: Attempt, session: "SiteSession", fetched: FetchResponse
+    ) -> tuple[FetchResponse, FinishedLease | None]:
+        """Take over the cookies of a response. Returns it without them; and the result of the request, if the session
+        has ended: it is renewed, and the request is sent again."""
+        attempt.has_new_cookies = session.receive(attempt.url, fetched)
+        fetched = session.without_cookies(fetched)
+        if attempt.payload.asset is not None or attempt.payload.sitemap:
+            return fetched, None
+        requested = attempt.chain[0][0] if attempt.chain else attempt.url
+        if not session.is_logged_out(fetched, url=attempt.url, requested=requested):
+            session.on_page()
+            return fetched, None
+        try:
+            is_current = attempt.login_number == session.number
+            if attempt.payload.renewals and is_current:
+                return fetched, self._fail(attempt, "logged_out", "", fetched)
+            await session.renew(attempt.login_number, attempt.login_request, partial(self._send_login, attempt))
+        except LoginFailed as error:
+            self._sessions_of(attempt.lease.run).fail(error)
+            return fetched, self._requeue(attempt, Outcome.FORWARDED)
+        payload = attempt.packed_again() if is_current else attempt.lease.payload
+        settlement = Settlement(attempt.lease, Outcome.FORWARDED, payload=payload)
+        return fetched, FinishedLease(settlement, size=PAGE_OVERHEAD_BYTES)
+
     def _is_small_page(self, attempt: Attempt, fetched: FetchResponse) -> bool:
-        """Return whether the response is a small page, as most are, and neither a redirect nor perhaps a refusal."""
+        """Return whether the response is a small page, as most are, and neither a redirect nor perhaps a refusal, and
+        no session has to look at it."""
         return (
             200 <= fetched.status < 300
+            and attempt.session is None
             and len(fetched.body) <= LARGE_BYTES
             and fetched.moved_to is None
             and not self._keep_wire
@@ -314,6 +398,10 @@ class Fetcher:
         A large page counts in the budget while it is read, with its body and text, but not while its main content is
         extracted: other crawls' pages would wait for that. Then `_keep` counts it.
         """
+        if attempt.session is not None:
+            fetched, ended = await self._receive_in_session(attempt, attempt.session, fetched)
+            if ended is not None:
+                return ended
         location = fetched.moved_to or redirect_location(fetched.status, fetched.headers)
         if location is not None:
             fetched = without_long_body(fetched)
@@ -389,7 +477,7 @@ class Fetcher:
         if len(attempt.chain) > MAX_HOPS:
             return self._fail(attempt, "too_many_redirects", f"more than {MAX_HOPS}", fetched)
         visited = any(url == target for url, _ in attempt.chain)
-        if visited and attempt.cookies != cookies_before:
+        if visited and (attempt.cookies != cookies_before or attempt.has_new_cookies):
             # Back to a visited URL with a new cookie: no loop, but it needs another hit.
             return self._requeue(attempt, Outcome.FORWARDED)
         if visited:

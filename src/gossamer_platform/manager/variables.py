@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from sqlalchemy import Connection
 
 from gossamer.errors import BadInput
-from gossamer_platform.manager.vault import KEYS_FILE_VARIABLE, KEYS_VARIABLE, SecretUnreadable, SecretVault
+from gossamer.storage.secret_keys import KEYS_FILE_VARIABLE, KEYS_VARIABLE
+from gossamer_platform.manager.vault import SecretUnreadable, SecretVault
 from gossamer_platform.names import check_file_name
 from gossamer_platform.state import variables, webhooks
 from gossamer_platform.state.database import StateDatabase

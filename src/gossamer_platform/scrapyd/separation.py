@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from gossamer.errors import BadInput
-from gossamer_platform.manager.vault import KEYS_FILE_VARIABLE
+from gossamer.storage.secret_keys import KEYS_FILE_VARIABLE
 from gossamer_platform.node.users import ProjectUsers
 from gossamer_platform.scrapyd.config import ScrapydConfig
 

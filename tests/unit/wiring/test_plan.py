@@ -80,6 +80,7 @@ OTHER_CRAWLS: dict[str, Any] = {
     "render": "always",
     "render_match": ("/app",),
     "render_step": ("scroll",),
+    "session": "cookies",
 }
 """What is asked of the pages: another value makes another crawl."""
 OTHER_CONTENT: dict[str, Any] = {"chunk": 300, "text_in": "items"}

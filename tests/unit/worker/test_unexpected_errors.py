@@ -42,6 +42,7 @@ async def test_an_error_before_the_fetch_of_a_page_with_content_becomes_its_reco
         body_bytes=0,
         proxies=proxies,
         open_browser=unused,
+        sessions_of=unused,
     )
     access = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None))
     reader = cast(Any, SimpleNamespace(contents=BrokenContents()))

@@ -23,6 +23,7 @@ import msgspec
 from gossamer.errors import BadInput, CrawlRefused
 from gossamer.frontier.base import (
     EVERY_FAILURE,
+    MOST_COOKIES,
     AddResult,
     ClaimResult,
     FailureFilter,
@@ -334,17 +335,47 @@ class ValkeyFrontier(FrontierQueries, PolicyStore):
         Does nothing for a session that the shard does not know or has declared dead."""
         await self._commands.call(shard, "heartbeat", session_name, self._dead_after_ms)
 
-    async def claim(self, run: Run, names: Sequence[str], *, owner: str) -> list[ClaimResult]:
+    async def claim(
+        self, run: Run, names: Sequence[str], *, owner: str, seconds: float = _CLAIM_MS / 1000
+    ) -> list[ClaimResult]:
         """Claim tasks that one process does once in a crawl, for the process `owner`. Owner "": mark them as done.
 
-        A claim that is not repeated for 20 s is free again. Returns one answer for each, in order. The frontier
-        remembers the tasks for 30 days after the last call, and forgets them when a fresh run begins."""
+        A claim that is not repeated for `seconds` is free again: all processes must pass the same. Returns one answer
+        for each, in order. The frontier remembers the tasks for 30 days after the last call, and forgets them when a
+        fresh run begins."""
         token = run.crawl.id.token
         home = home_shard(token, self._commands.count)
         answers = await self._commands.call(
-            home, "claim", token, run.generation, owner, _CLAIM_MS, _CLAIMS_KEPT_MS, *names, confirmed=True
+            home, "claim", token, run.generation, owner, round(seconds * 1000), _CLAIMS_KEPT_MS, *names, confirmed=True
         )
         return [ClaimResult(answer) for answer in answers]
+
+    async def release_claims(self, run: Run, names: Sequence[str], *, owner: str) -> None:
+        """Give up claims of the process `owner`. Those of others, and tasks that are done, stay as they are."""
+        token = run.crawl.id.token
+        home = home_shard(token, self._commands.count)
+        await self._commands.call(home, "release_claims", token, run.generation, owner, *names)
+
+    async def read_cookies(self, run: Run, account: str, site: str) -> dict[bytes, bytes]:
+        """Return what `save_cookies` has stored for this site and account (empty: the crawl has none). Empty: nothing,
+        or its life is over."""
+        shard = shard_of(site, self._commands.count)
+        key = self._commands.keys[shard].key(
+            KeyPattern.JAR, token=run.crawl.id.token, generation=run.generation, account=account, site=site
+        )
+        return codec.hash_fields(await self._commands.plain(shard, "HGETALL", key))
+
+    async def save_cookies(
+        self, run: Run, account: str, site: str, changed: Mapping[bytes, bytes], *, seconds: float
+    ) -> None:
+        """Store changed cookies by their fields; empty bytes remove one. All cookies of the account at the site are
+        forgotten `seconds` after the last call. At most MOST_COOKIES are stored. May be repeated."""
+        shard = shard_of(site, self._commands.count)
+        rows = [part for row in changed.items() for part in row]
+        life_ms = max(1, round(seconds * 1000))
+        await self._commands.call(
+            shard, "save_cookies", run.crawl.id.token, run.generation, account, site, life_ms, MOST_COOKIES, *rows
+        )
 
     async def claim_keys(self, run: Run, keys: Sequence[str], *, owner: str) -> list[bool]:
         """Give those of these keys of items to the request `owner` that no other request has. Returns for each, in

@@ -17,6 +17,7 @@ Words of the patterns:
 - lane: kind of worker that a request needs: Gossamer's or Scrapy's, as its spider says, and one with a browser or any.
 - band: one of five ranges of priorities (`band_of` in places.lua); domains of a lower band are served first.
 - turn: a counter of the shard. Queues of equal priority are served by turn; a served one gets a new turn, the last.
+- site: registered domain. Account: name of one of a crawl's logins there.
 - token: 16 characters that stand for a crawl (`CrawlId.token`).
 """
 
@@ -113,6 +114,9 @@ class KeyPattern(StrEnum):
     ONCE = "once:{token}:{generation}"
     """Hash, home shard: task that one process does once in a crawl -> start time and owner; an empty value means done.
     Expires 30 days after the last change."""
+    JAR = "jar:{token}:{generation}|{account}|{site}"
+    """Hash, on the shard of the site: digest of a cookie's identity -> the cookie, encrypted by the workers. The
+    account is empty where the crawl only keeps cookies. Expires after the life that was set with the last change."""
     FRESH = "fresh:{name}"
     """String: generation of the fresh run that a request with this idempotency key began or joined. Expires after an
     hour."""

@@ -18,7 +18,7 @@ import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from gossamer.errors import FrontierUnavailable
@@ -128,6 +128,8 @@ class ValkeyLeaseholder:
         self._fault: Exception | None = None
         """Unexpected error of a lease call; the next `lease` raises it."""
         self._decoder = codec.LeaseDecoder()
+        self.before_lease: Callable[[], Awaitable[bool]] | None = None
+        """Awaited by each `lease`, which returns nothing if this returns False. It must wait a moment then."""
 
     async def start(self) -> None:
         """Begin to listen for announcements of new requests."""
@@ -157,6 +159,8 @@ class ValkeyLeaseholder:
         """Return at most `limit` requests that are due. Empty means 'none now', not 'finished'.
 
         Raises FrontierUnavailable when no shard answers."""
+        if self.before_lease is not None and not await self.before_lease():
+            return []
         self._woken.clear()
         self._leasing = True
         try:

@@ -1,0 +1,214 @@
+"""Logs in to a site: by a form, by a request, or by basic auth.
+
+Each request counts as a hit of the site. Nothing that a site answers makes a secret leave it: the requests stay on the
+registered domain of the session, and on TLS where they began on it.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from gossamer.errors import FetchError, LoginFailed
+from gossamer.extract.encoding import content_type_of, decode
+from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines, redirect_location
+from gossamer.fetch.request import basic_credentials
+from gossamer.policy.refusals import find_refusal
+from gossamer.policy.urls import host, origin, redirect_target, registered_domain
+from gossamer.session.form import LoginForm, asks_second_factor, find_form
+from gossamer.session.jar import CookieJar
+from gossamer.session.session_file import Account, SiteLogin
+
+_MOST_HOPS: Final = 10
+"""Redirects of one step of a login, as many as of a page."""
+_FOR_PERSONS: Final = ("challenge", "captcha")
+"""Kinds of refusals that only a person passes."""
+
+Send = Callable[[FetchRequest], Awaitable[FetchResponse]]
+"""Charges a hit, and sends a request of a login."""
+
+
+class LoginSession:
+    """Requests of one login: their cookies, and the headers that pages get afterwards."""
+
+    def __init__(
+        self, login: SiteLogin, jar: CookieJar, send: Send, request_for: Callable[[str], FetchRequest], now: float
+    ) -> None:
+        """`request_for`: returns a GET with the headers and the proxy of the crawl. `now`: Unix time."""
+        self._login = login
+        self._jar = jar
+        self._send = send
+        self._request_for = request_for
+        self._now = now
+
+    async def log_in(self, account: Account) -> tuple[tuple[str, str], ...]:
+        """Log in, and return the headers that pages of the site then get. Raises LoginFailed."""
+        steps = self._login.steps
+        if steps is None:
+            raise LoginFailed(
+                f"The session of {account.name} at {self._login.site} has ended. Log in with a browser, and export its "
+                "cookies again."
+            )
+        if steps.basic:
+            user, password = account.values["user"], account.values["password"]
+            return (("Authorization", basic_credentials(user.encode(), password.encode())),)
+        try:
+            if steps.form:
+                await self._by_form(account)
+                return ()
+            return await self._by_request(account)
+        except FetchError as error:
+            raise LoginFailed(f"The login of {account.name} at {self._login.site} got no answer: {error}") from None
+
+    # --- a form -------------------------------------------------------------------------------------------------------
+
+    async def _by_form(self, account: Account) -> None:
+        steps = self._login.steps
+        assert steps is not None
+        page = await self._open(self._request_for(steps.form))
+        self._check_answer(page, account)
+        form = self._form_of(page)
+        if form is None:
+            raise LoginFailed(
+                f"{page.url} has no form {f'{steps.select!r}' if steps.select else 'with a password'}. Name the page "
+                "of the login, and the form by select."
+            )
+        if form.has_captcha:
+            raise self._for_a_person("asks for a captcha")
+        values = {name: account.values[key] for name, key in steps.fields.items()}
+        missing = [name for name in values if name not in form.names]
+        if missing:
+            raise LoginFailed(
+                f"The form at {page.url} has no field {missing[0]}. It has: {', '.join(sorted(form.names)) or 'none'}."
+            )
+        self._check_action(form, page.url)
+        answer = await self._open(self._submission(form, values, page.url))
+        self._check_answer(answer, account)
+        again = self._form_of(answer)
+        if again is not None and any(name in again.names for name in values):
+            if again.has_captcha:
+                raise self._for_a_person("asks for a captcha")
+            raise LoginFailed(
+                f"{self._login.site} shows the form again after the login of {account.name}. Check user and password."
+            )
+        if asks_second_factor(answer.body, _encoding(answer)):
+            raise self._for_a_person("asks for a second factor")
+
+    def _form_of(self, page: FetchResponse) -> LoginForm | None:
+        steps = self._login.steps
+        assert steps is not None
+        return find_form(page.body, page.url, _encoding(page), selector=steps.select)
+
+    def _check_action(self, form: LoginForm, url: str) -> None:
+        """Raise LoginFailed for a form that secrets must not be sent by."""
+        if not form.action or registered_domain(host(form.action)) != self._login.site:
+            raise LoginFailed(
+                f"The form at {url} leads to {form.action or 'no web page'}, and secrets stay on {self._login.site}."
+            )
+        if url.startswith("https:") and not form.action.startswith("https:"):
+            raise LoginFailed(f"The form at {url} leads to {form.action}, which is not encrypted.")
+        if form.is_multipart:
+            raise LoginFailed(f"The form at {url} is sent as multipart/form-data, which logins do not support.")
+        if form.method != "POST":
+            raise LoginFailed(f"The form at {url} is sent by GET: the secrets would be in a URL.")
+
+    def _submission(self, form: LoginForm, values: dict[str, str], url: str) -> FetchRequest:
+        """Return the request that a browser would send. Sites compare Origin and Referer with their own."""
+        return self._with_body(
+            form.action,
+            form.filled(values).encode(),
+            "application/x-www-form-urlencoded",
+            (("Origin", origin(url)), ("Referer", url)),
+        )
+
+    # --- a request ----------------------------------------------------------------------------------------------------
+
+    async def _by_request(self, account: Account) -> tuple[tuple[str, str], ...]:
+        steps = self._login.steps
+        assert steps is not None
+        values = {name: account.values[key] for name, key in steps.fields.items()}
+        as_json = steps.body == "json"
+        body = json.dumps(values) if as_json else urlencode(values)
+        kind = "application/json" if as_json else "application/x-www-form-urlencoded"
+        accepts = ("Accept", "application/json")
+        answer = await self._open(self._with_body(steps.request, body.encode(), kind, (accepts,)))
+        self._check_answer(answer, account)
+        if not steps.token:
+            return ()
+        token = _token(answer.body, steps.token)
+        if not token:
+            raise LoginFailed(f"The answer of {steps.request} has no {steps.token}, which should be the token.")
+        name, _, value = steps.header.partition(":")
+        return ((name.strip(), value.strip().replace("{token}", token)),)
+
+    # --- both ---------------------------------------------------------------------------------------------------------
+
+    def _with_body(self, url: str, body: bytes, kind: str, headers: Iterable[tuple[str, str]]) -> FetchRequest:
+        """Return a POST with the headers of the crawl, overridden by these."""
+        request = self._request_for(url)
+        added = (("Content-Type", kind), *headers)
+        names = {name.lower() for name, _ in added}
+        kept = tuple(pair for pair in request.headers if pair[0].lower() not in names)
+        return msgspec.structs.replace(request, method="POST", body=body, headers=kept + added)
+
+    async def _open(self, request: FetchRequest) -> FetchResponse:
+        """Send a request with the session's cookies, and follow the redirects. Raises FetchError and LoginFailed."""
+        for _ in range(_MOST_HOPS + 1):
+            cookie = self._jar.header_for(request.url, now=self._now)
+            if cookie:
+                request.headers = (*request.headers, ("Cookie", cookie))
+            answer = await self._send(request)
+            self._jar.receive(request.url, answer.headers, now=self._now)
+            location = redirect_location(answer.status, answer.headers)
+            if location is None:
+                return answer
+            target = redirect_target(request.url, location)
+            if target is None or registered_domain(host(target)) != self._login.site:
+                name = host(target) if target else "no web page"
+                raise self._for_a_person(f"continues the login at {name}")
+            if answer.status in (307, 308):
+                if request.url.startswith("https:") and not target.startswith("https:"):
+                    raise LoginFailed(f"The login leads to {target}, which is not encrypted.")
+                request = msgspec.structs.replace(
+                    request, url=target, headers=tuple(pair for pair in request.headers if pair[0] != "Cookie")
+                )
+            else:
+                request = self._request_for(target)
+        raise LoginFailed(f"The login at {self._login.site} is redirected more than {_MOST_HOPS} times.")
+
+    def _check_answer(self, answer: FetchResponse, account: Account) -> None:
+        """Raise LoginFailed for an answer that ends the login."""
+        refusal = find_refusal(answer.status, answer.headers, answer.body, url=answer.url, requested=answer.url)
+        if refusal is not None and refusal.kind in _FOR_PERSONS:
+            raise self._for_a_person(f"asks for a {refusal.kind}")
+        if answer.status >= 400:
+            raise LoginFailed(
+                f"{host(answer.url)} answers the login of {account.name} with {answer.status} {answer.reason}. Check "
+                "user and password."
+            )
+
+    def _for_a_person(self, reason: str) -> LoginFailed:
+        """Return the error of a login that only a person can do, with the way out."""
+        site = self._login.site
+        return LoginFailed(
+            f"{site} {reason}, so only a person can log in. Log in with a browser, export the cookies of {site} "
+            "(cookies.txt or JSON), and write the file into the session file: accounts: {me: {cookies: cookies.txt}}."
+        )
+
+
+def _encoding(answer: FetchResponse) -> str:
+    """Return the Python codec of a page."""
+    return decode(answer.body, content_type_of(header_lines(answer.headers, "content-type")))[1] or "utf-8"
+
+
+def _token(body: bytes, path: str) -> str:
+    """Return the text at a path of a JSON answer. Empty: there is none."""
+    try:
+        value: Any = json.loads(body)
+        for part in path.split("."):
+            value = value[int(part)] if isinstance(value, list) else value[part]
+    except (ValueError, KeyError, TypeError, IndexError):
+        return ""
+    return value if isinstance(value, str) and value.isprintable() else ""

@@ -1,0 +1,297 @@
+"""A session file: the accounts of a site, how to log in, and how a page shows that the session has ended.
+
+Secrets are not in it: it names environment variables and files, which are read when the crawl starts. No message here
+has a secret in it. Fixed: the names of the fields, which stand in people's files.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from gossamer.errors import BadInput, BadUrl
+from gossamer.extract.selectors import compile_css
+from gossamer.policy.urls import canonical, host, registered_domain
+from gossamer.session.cookie import Cookie
+
+_MOST_FILE_BYTES = 1024 * 1024
+"""Largest session file, secret and cookie file. A larger one is some other file."""
+_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+"""Name of an account. It becomes part of the frontier's keys: it may have no `|`, `,` or line break."""
+_SECRET_NAME = re.compile(r"pass|secret|token|key|pin\b|otp", re.IGNORECASE)
+"""Names of values that a session file may not contain itself."""
+
+NEVER_FOLLOWED: Final = (
+    r"(?i)[/?&=;._-](?:log|sign)[-_]?(?:out|off)(?:[/?&=;.#_-]|$)",
+    r"(?i)[/?&=](?:abmelden|deconnexion|cerrar[-_]?sesion|end[-_]?session|unsubscribe|delete[-_]?account)(?:[/?&=.#]|$)",
+)
+"""Links that a crawl with a session never follows: they end the session, or more. Documented in docs/howto/login.md."""
+
+
+class SecretPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Place of a secret: an environment variable or a file. One of them."""
+
+    env: str = ""
+    file: str = ""
+
+
+class LoginSteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The way to log in: by a form on a page, by a request whose answer has a token, or by basic auth."""
+
+    form: str = ""
+    """URL of the page with the form."""
+    request: str = ""
+    """URL of the request."""
+    basic: bool = False
+    """True: user and password go with each request (RFC 7617)."""
+    fields: dict[str, str] = {}
+    """Field of the form or request, and the value of the account that goes there."""
+    select: str = ""
+    """CSS selector of the form. Empty: the one with a password."""
+    body: Literal["json", "form"] = "json"
+    """Form of the request's body."""
+    token: str = ""
+    """Path of the token in the answer, which is JSON: `data.token`. Empty: the answer only sets cookies."""
+    header: str = "Authorization: Bearer {token}"
+    """Header that carries the token."""
+
+
+class LoggedOutSigns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Signs that a response is that of a visitor who is not logged in. One is enough."""
+
+    selector: str = ""
+    """CSS selector of an element that only such a visitor sees."""
+    status: tuple[int, ...] = ()
+    redirect: str = ""
+    """Beginning of the path, or of the URL, to which such a visitor is redirected."""
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    """A session file as it is written."""
+
+    site: str = ""
+    accounts: dict[str, dict[str, str | SecretPlace]] = {}
+    login: LoginSteps | None = None
+    logged_out_when: LoggedOutSigns = LoggedOutSigns()
+    never_follow: list[str] = []
+    budget: Literal["site", "account"] = "site"
+
+
+class Account(msgspec.Struct, frozen=True):
+    """An account of the site, with its secrets."""
+
+    name: str
+    values: Mapping[str, str]
+    cookies: tuple[Cookie, ...] = ()
+    """Cookies of a session that a person has begun in a browser."""
+
+    def __repr__(self) -> str:
+        return f"Account({self.name})"  # without values, which must not reach logs
+
+
+class SiteLogin(msgspec.Struct, frozen=True):
+    """A session file that was read: all that a worker needs to log in."""
+
+    site: str
+    """Registered domain. No cookie and no secret goes to another one."""
+    accounts: tuple[Account, ...]
+    steps: LoginSteps | None
+    """None: sessions begin with the cookies of a file, and cannot be renewed."""
+    signs: LoggedOutSigns
+    never_follow: tuple[str, ...]
+    """Expressions of links that are not followed, besides NEVER_FOLLOWED."""
+    budget: Literal["site", "account"]
+    """account: each account has the whole rate of the site for itself."""
+
+
+def read_session_file(path: Path, environment: Mapping[str, str], *, now: float) -> SiteLogin:
+    """Return the login that a session file describes, with the secrets that it names. `now`: Unix time. Raises
+    BadInput, which names the file."""
+    try:
+        document = msgspec.convert(_decoded(path), _Document)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{path}: {error}") from None
+    steps = _steps(path, document.login)
+    site = document.site or (registered_domain(host(steps.form or steps.request)) if steps else "")
+    if not site:
+        raise BadInput(f"{path}: name the site, for example site: example.com.")
+    site = registered_domain(site.lower())
+    if steps and (url := steps.form or steps.request) and registered_domain(host(url)) != site:
+        raise BadInput(f"{path}: the login is at {host(url)}, which does not belong to the site {site}.")
+    if not document.accounts:
+        raise BadInput(f"{path}: name an account, for example accounts: {{me: {{user: me}}}}.")
+    accounts = tuple(
+        _account(path, name, values, steps, environment, now=now) for name, values in document.accounts.items()
+    )
+    if document.logged_out_when.selector:
+        _check_selector(path, "logged_out_when: selector", document.logged_out_when.selector)
+    return SiteLogin(site, accounts, steps, document.logged_out_when, tuple(document.never_follow), document.budget)
+
+
+def _check_selector(path: Path, place: str, selector: str) -> None:
+    """Raise BadInput for a selector that does not parse."""
+    try:
+        compile_css(selector)
+    except BadInput as error:
+        raise BadInput(f"{path}: {place}: {error}") from None
+
+
+def _steps(path: Path, steps: LoginSteps | None) -> LoginSteps | None:
+    """Return the checked steps of a login. Raises BadInput."""
+    if steps is None:
+        return None
+    if bool(steps.form) + bool(steps.request) + steps.basic != 1:
+        raise BadInput(f"{path}: login: write one of form: URL, request: URL and basic: true.")
+    if steps.select:
+        _check_selector(path, "login: select", steps.select)
+    if steps.token and "{token}" not in steps.header:
+        raise BadInput(f"{path}: login: header has no {{token}}. Write, for example, Authorization: Bearer {{token}}.")
+    if steps.basic:
+        return steps
+    if not steps.fields:
+        raise BadInput(f"{path}: login: name the fields, for example fields: {{username: user, password: password}}.")
+    try:
+        return msgspec.structs.replace(
+            steps, form=steps.form and canonical(steps.form), request=steps.request and canonical(steps.request)
+        )
+    except BadUrl as error:
+        raise BadInput(f"{path}: login: {error}") from None
+
+
+def _account(
+    path: Path,
+    name: str,
+    values: Mapping[str, str | SecretPlace],
+    steps: LoginSteps | None,
+    environment: Mapping[str, str],
+    *,
+    now: float,
+) -> Account:
+    """Return an account with its secrets. Raises BadInput."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"{path}: accounts: cannot use the name {name!r}. Write letters, digits, . _ @ and -.")
+    found: dict[str, str] = {}
+    cookies: tuple[Cookie, ...] = ()
+    for key, value in values.items():
+        place = f"{path}: accounts: {name}: {key}"
+        if key == "cookies":
+            source = _secret(path, place, value, environment) if isinstance(value, SecretPlace) else None
+            cookies = read_cookies(path.parent / str(value) if source is None else None, source or "", now=now)
+        elif isinstance(value, SecretPlace):
+            found[key] = _secret(path, place, value, environment)
+        elif _SECRET_NAME.search(key):
+            raise BadInput(f"{place}: a secret may not stand in the file. Write {{env: NAME}} or {{file: PATH}}.")
+        else:
+            found[key] = value
+    if steps is None and not cookies:
+        raise BadInput(f"{path}: accounts: {name} has no way to log in. Add login:, or cookies: FILE to the account.")
+    needed: Iterable[str] = steps.fields.values() if steps is not None else ()
+    for key in ("user", "password") if steps is not None and steps.basic else needed:
+        if key not in found:
+            raise BadInput(f"{path}: accounts: {name} has no value {key}, which the login needs.")
+    return Account(name, found, cookies)
+
+
+def _secret(path: Path, place: str, where: SecretPlace, environment: Mapping[str, str]) -> str:
+    """Return a secret. Raises BadInput, without the secret."""
+    if bool(where.env) == bool(where.file):
+        raise BadInput(f"{place}: write either {{env: NAME}} or {{file: PATH}}.")
+    if where.env:
+        if where.env not in environment:
+            raise BadInput(f"{place}: the environment variable {where.env} is not set.")
+        return environment[where.env]
+    return _text(path.parent / where.file, place).removesuffix("\n").removesuffix("\r")
+
+
+def _text(path: Path, place: str) -> str:
+    """Return the text of a file. Raises BadInput."""
+    try:
+        if path.stat().st_size > _MOST_FILE_BYTES:
+            raise BadInput(f"{place}: {path} is larger than {_MOST_FILE_BYTES // 1024:,} KiB.")
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"{place}: cannot read {path}: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{place}: {path} is not UTF-8 text.") from None
+
+
+def _decoded(path: Path) -> Any:
+    """Return the object in a file, by the ending of its name. Raises BadInput."""
+    text = _text(path, "session file")
+    try:
+        if path.suffix.lower() == ".toml":
+            import tomllib
+
+            return tomllib.loads(text)
+        import yaml
+
+        return yaml.safe_load(text)  # JSON is YAML
+    except ValueError as error:
+        raise BadInput(f"{path}: is not valid TOML: {error}.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise BadInput(f"{path}{line}: is not valid YAML: {getattr(error, 'problem', None) or 'syntax'}.") from None
+
+
+def read_cookies(path: Path | None, text: str = "", *, now: float) -> tuple[Cookie, ...]:
+    """Return the cookies that a person has exported from a browser: cookies.txt (Netscape), or JSON as browser
+    extensions write it. `path` None: they are in `text`. Raises BadInput."""
+    place = str(path) if path else "cookies"
+    text = _text(path, "cookies") if path else text
+    rows = _json_cookies(place, text) if text.lstrip().startswith(("[", "{")) else _netscape_cookies(text)
+    found = []
+    for row in rows:
+        domain = row["domain"].lower()
+        cookie = Cookie(
+            row["name"],
+            row["value"],
+            domain.removeprefix("."),
+            row["path"] or "/",
+            not domain.startswith("."),
+            row["secure"],
+            now,
+            row["expires"] or None,
+        )
+        if not cookie.is_expired(now):
+            found.append(cookie)
+    if not found:
+        raise BadInput(f"{place}: has no cookie that is still valid. Export the cookies of the site again.")
+    return tuple(found)
+
+
+def _netscape_cookies(text: str) -> list[dict[str, Any]]:
+    """Return the rows of a cookies.txt: domain, subdomains, path, secure, expiry, name and value, with tabs between."""
+    found = []
+    for line in text.splitlines():
+        parts = line.removeprefix("#HttpOnly_").split("\t")
+        if len(parts) == 7 and not parts[0].startswith("#"):
+            domain, subdomains, path, secure, expires, name, value = parts
+            dotted = f".{domain.removeprefix('.')}" if subdomains == "TRUE" else domain.removeprefix(".")
+            until = float(expires) if expires.isdecimal() else 0.0
+            row = {"domain": dotted, "path": path, "secure": secure == "TRUE", "expires": until}
+            found.append(row | {"name": name, "value": value})
+    return found
+
+
+def _json_cookies(place: str, text: str) -> list[dict[str, Any]]:
+    """Return the cookies of a JSON export: a list, or an object with the list `cookies`. Raises BadInput."""
+    try:
+        value = json.loads(text)
+        rows = value["cookies"] if isinstance(value, dict) else value
+        return [
+            {
+                "name": str(row["name"]),
+                "value": str(row["value"]),
+                "domain": str(row["domain"]).removeprefix(".") if row.get("hostOnly") else str(row["domain"]),
+                "path": str(row.get("path", "/")),
+                "secure": bool(row.get("secure")),
+                "expires": max(0.0, float(row.get("expirationDate") or row.get("expires") or 0)),
+            }
+            for row in rows
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadInput(f"{place}: is no list of cookies with name, value and domain.") from None

@@ -1,0 +1,209 @@
+"""One session at one site: its cookies, the headers of its login, and the signs that it has ended."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gossamer.errors import LoginFailed
+from gossamer.extract.document import HtmlDocument
+from gossamer.extract.encoding import content_type_of, decode, is_html
+from gossamer.extract.selectors import CssSelector, compile_css
+from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines, redirect_location
+from gossamer.policy.refusals import find_refusal
+from gossamer.policy.secrets import REDACTED, redacted_head
+from gossamer.policy.urls import host, redirect_target, registered_domain
+from gossamer.session.login import LoginSession
+from gossamer.session.session_file import Account, SiteLogin
+from gossamer.session.stored_jar import JarStore, StoredJar
+
+_MOST_VISITOR_PAGES = 10
+"""Pages in a row that look as to a visitor after a login, from which the login itself counts as failed. Fewer end a
+crawl whose first pages no account may see; more fetch in vain."""
+_HIDDEN = frozenset(("cookie", "authorization"))
+_COOKIE_HEADERS = frozenset(("set-cookie",))
+
+Exchange = Callable[[FetchRequest], Awaitable[FetchResponse]]
+
+
+class SiteSession:
+    """A session of one account at a site or, without an account, the cookies that the site sets."""
+
+    def __init__(
+        self, site: str, store: JarStore | None, login: SiteLogin | None = None, account: Account | None = None
+    ) -> None:
+        self.account = account
+        self._login = login
+        self._stored = StoredJar(store, account.name if account else "", site)
+        self._headers: tuple[tuple[str, str], ...] = ()
+        self._hidden = _HIDDEN
+        self._lock = asyncio.Lock()
+        self._is_ready = False
+        self.number = 0
+        """Number of logins so far. A request remembers it, to know whether it was sent by the session of now."""
+        self._has_page = False
+        """True: a page was fetched since the last login."""
+        self._visitor_pages = 0
+        self._signs = login.signs if login is not None else None
+        self._selector: CssSelector | None = None
+        if self._signs is not None and self._signs.selector:
+            self._selector = compile_css(self._signs.selector)
+
+    @property
+    def site(self) -> str:
+        """Registered domain of the site."""
+        return self._stored.jar.site
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def prepare(self, request_for: Callable[[str], FetchRequest], send: Exchange) -> None:
+        """Be ready for a page: log in if that has not happened. `send` charges a hit and sends a request of a login.
+        Raises LoginFailed."""
+        if self._is_ready:
+            await self._stored.sync()
+            return
+        async with self._lock:
+            if self._is_ready:
+                return
+            await self._stored.sync(at_once=True)
+            if self._login is not None and self._needs_login():
+                await self._log_in(request_for, send)
+            self._is_ready = True
+
+    def add_to(self, request: FetchRequest) -> None:
+        """Add the session's cookies and headers to a request, if it goes to the site. Cookies of the crawl's own
+        options come first."""
+        if registered_domain(host(request.url)) != self.site:
+            return
+        cookie = self._stored.jar.header_for(request.url, now=time.time())
+        if not cookie and not self._headers:
+            return
+        own = {name.lower() for name, _ in self._headers}
+        kept = [pair for pair in request.headers if pair[0].lower() not in own]
+        if cookie:
+            given = [value for name, value in kept if name.lower() == "cookie"]
+            kept = [pair for pair in kept if pair[0].lower() != "cookie"]
+            kept.append(("Cookie", "; ".join([*given, cookie])))
+        if self._headers and self._may_carry_headers(request.url):
+            kept += self._headers
+        request.headers = tuple(kept)
+
+    def _may_carry_headers(self, url: str) -> bool:
+        """Return whether the login's headers go to a URL: over TLS, unless the login itself was without."""
+        steps = self._login.steps if self._login is not None else None
+        return url.startswith("https:") or (steps is not None and not steps.request.startswith("https:"))
+
+    def receive(self, url: str, fetched: FetchResponse) -> bool:
+        """Take over the cookies of a response. Returns whether requests now have others."""
+        return self._stored.jar.receive(url, fetched.headers, now=time.time())
+
+    def without_cookies(self, fetched: FetchResponse) -> FetchResponse:
+        """Return a response, and its request, without the values of cookies and of the login's headers, for records
+        and archives."""
+        head = redacted_head(fetched.request_head, self._hidden)
+        if not header_lines(fetched.headers, "set-cookie"):
+            fetched.request_head = head
+            return fetched
+        return msgspec.structs.replace(
+            fetched,
+            headers=[(name, REDACTED if name.lower() == "set-cookie" else value) for name, value in fetched.headers],
+            headers_by_name=None,
+            request_head=head,
+            response_head=redacted_head(fetched.response_head, _COOKIE_HEADERS),
+        )
+
+    # --- the end of a session -----------------------------------------------------------------------------------------
+
+    def is_logged_out(self, fetched: FetchResponse, *, url: str, requested: str) -> bool:
+        """Return whether a response is that of a visitor who is not logged in. `url`: of the response, `requested`:
+        the one before its redirects."""
+        signs, login = self._signs, self._login
+        if signs is None or login is None:
+            return False
+        if fetched.status == 401 or fetched.status in signs.status:
+            return True
+        location = redirect_location(fetched.status, fetched.headers)
+        if location is not None:
+            return self._is_of_login(redirect_target(url, location) or "")
+        if url != requested and self._is_of_login(url):
+            return True
+        refusal = find_refusal(fetched.status, fetched.headers, fetched.body, url=url, requested=requested)
+        if refusal is not None and refusal.kind == "login":
+            return True
+        return self._selector is not None and self._shows(self._selector, fetched)
+
+    def _is_of_login(self, url: str) -> bool:
+        """Return whether a redirect to a URL leads to the login."""
+        signs, steps = self._signs, self._login.steps if self._login is not None else None
+        if steps is not None and steps.form and url.partition("?")[0] == steps.form.partition("?")[0]:
+            return True
+        begin = signs.redirect if signs is not None else ""
+        return bool(begin) and (url.startswith(begin) or urlsplit(url).path.startswith(begin))
+
+    @staticmethod
+    def _shows(selector: CssSelector, fetched: FetchResponse) -> bool:
+        """Return whether a page has an element."""
+        content_type = content_type_of(header_lines(fetched.headers, "content-type"))
+        if not is_html(content_type, fetched.body, fetched.headers):
+            return False
+        root = HtmlDocument(fetched.body, decode(fetched.body, content_type)[1] or None).root
+        return root is not None and selector.first(root) is not None
+
+    def on_page(self) -> None:
+        """Record a page that only a visitor who is logged in gets."""
+        self._has_page, self._visitor_pages = True, 0
+
+    async def renew(self, number: int, request_for: Callable[[str], FetchRequest], send: Exchange) -> bool:
+        """Log in again, after a page that was sent by the session `number` has shown that it ended. Returns whether the
+        page may be sent again: False if the login is as new as the page. Raises LoginFailed."""
+        async with self._lock:
+            if number != self.number:
+                return True
+            if self._has_page:
+                await self._log_in(request_for, send)
+                return True
+            self._visitor_pages += 1
+            if self._visitor_pages >= _MOST_VISITOR_PAGES:
+                raise LoginFailed(
+                    f"{self.site} shows {_MOST_VISITOR_PAGES} pages in a row as to a visitor who is not logged in, "
+                    f"right after the login of {self._name}. Check the account, and logged_out_when in the "
+                    "session file."
+                )
+            return False
+
+    # --- the login ----------------------------------------------------------------------------------------------------
+
+    def _needs_login(self) -> bool:
+        """Return whether the session has to begin with a login, because no cookies of one are known."""
+        assert self._login is not None
+        assert self.account is not None
+        jar, steps = self._stored.jar, self._login.steps
+        self._has_page = len(jar) > 0  # cookies of the store may be of a session that has ended
+        if not len(jar):
+            for cookie in self.account.cookies:
+                jar.put(cookie)
+            self._has_page = bool(self.account.cookies)
+        return steps is not None and (steps.basic or bool(steps.token) or not len(jar))
+
+    async def _log_in(self, request_for: Callable[[str], FetchRequest], send: Exchange) -> None:
+        """Log in with new cookies. Raises LoginFailed."""
+        assert self._login is not None
+        assert self.account is not None
+        self._stored.jar.clear()
+        session = LoginSession(self._login, self._stored.jar, send, request_for, time.time())
+        self._headers = await session.log_in(self.account)
+        self._hidden = _HIDDEN.union(name.lower() for name, _ in self._headers)
+        self._has_page = False
+        self.number += 1
+        await self._stored.sync(at_once=True)
+
+    @property
+    def _name(self) -> str:
+        return self.account.name if self.account is not None else ""
+
+    async def close(self) -> None:
+        """Store the last changes."""
+        if self._stored.jar.has_changes:
+            await self._stored.sync(at_once=True)

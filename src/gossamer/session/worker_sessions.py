@@ -1,0 +1,72 @@
+"""Sessions of one worker: of the account that it has claimed, or the cookies of each site."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from gossamer.errors import LoginFailed
+from gossamer.session.account_claim import AccountClaim
+from gossamer.session.session_file import SiteLogin
+from gossamer.session.site_session import SiteSession
+from gossamer.session.stored_jar import JarStore
+
+_MOST_SITES = 1000
+"""Sites whose cookies a worker has in memory; the least recently used makes room. More take more memory."""
+
+
+class WorkerSessions:
+    """Chooses the session of each request."""
+
+    def __init__(
+        self,
+        store: JarStore | None,
+        login: SiteLogin | None = None,
+        claim: AccountClaim | None = None,
+    ) -> None:
+        """`store` None: cookies stay in this process. `login` and `claim`: of a crawl that logs in to a site."""
+        self._store = store
+        self._login = login
+        self._claim = claim
+        self._sessions: OrderedDict[tuple[str, str], SiteSession] = OrderedDict()
+        self.failure: LoginFailed | None = None
+        """Reason why this worker fetches nothing more."""
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called when a login has failed."""
+
+    @property
+    def has_accounts(self) -> bool:
+        """True: the crawl logs in, and each worker needs an account."""
+        return self._login is not None
+
+    def session_for(self, site: str) -> SiteSession | None:
+        """Return the session for requests to a registered domain. None: this worker may send none now, because it has
+        no account, or because the login has failed."""
+        login, account = self._login, None
+        if login is not None:
+            name = self._claim.account if self._claim is not None else ""
+            account = next((one for one in login.accounts if one.name == name), None)
+            if account is None or self.failure is not None:
+                return None
+            if site != login.site:
+                login = account = None
+        key = account.name if account is not None else "", site
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._sessions[key] = SiteSession(site, self._store, login, account)
+            if len(self._sessions) > _MOST_SITES:
+                self._sessions.popitem(last=False)
+        else:
+            self._sessions.move_to_end(key)
+        return session
+
+    def fail(self, error: LoginFailed) -> None:
+        """Record that a login has failed: this worker fetches nothing more."""
+        if self.failure is None:
+            self.failure = error
+            self.on_failure()
+
+    async def close(self) -> None:
+        """Store the last cookies, and give the account to others."""
+        for session in self._sessions.values():
+            await session.close()
+        if self._claim is not None:
+            await self._claim.release()

@@ -1,0 +1,197 @@
+"""Crawls of a site for members: every page once and logged in, secrets nowhere, and refusals that say the way out."""
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from cryptography.fernet import Fernet
+
+from gossamer.errors import LoginFailed
+from gossamer.fakeweb.server import Server
+from gossamer.fakeweb.serving import serve
+from gossamer.fakeweb.spec import WebSpec
+from gossamer_fakeweb.members import ACCOUNTS, Members
+from tests.servers.crawling import Crawled, crawl, gossamer
+from tests.servers.valkey import Server as ValkeyServer
+from tests.servers.valkey import standalone
+
+PAGES = 120
+SECRETS = (*ACCOUNTS.values(), "twice")
+
+
+@asynccontextmanager
+async def members(pages: int = PAGES) -> AsyncIterator[tuple[Server, Members]]:
+    """Serve the site."""
+    async with serve(WebSpec(members=pages)) as web:
+        site = web.extra_site_of("members.test")
+        assert isinstance(site, Members)
+        yield web, site
+
+
+@pytest.fixture(autouse=True)
+def passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    for user, password in {**ACCOUNTS, "carol": "twice"}.items():
+        monkeypatch.setenv(f"PASSWORD_OF_{user.upper()}", password)
+
+
+def session_file(folder: Path, web: Server, *users: str, path: str = "/login", **more: object) -> Path:
+    """Write a session file for accounts of the site."""
+    document = {
+        "accounts": {user: {"user": user, "password": {"env": f"PASSWORD_OF_{user.upper()}"}} for user in users},
+        "login": {
+            "form": f"{web.site.base('members.test')}{path}", "fields": {"user": "user", "password": "password"},
+        },
+        **more,
+    }  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    file = folder / "members.yaml"
+    file.write_text(json.dumps(document))
+    return file
+
+
+async def crawl_members(folder: Path, web: Server, session: str | Path, **changed: object) -> Crawled:
+    url = f"{web.site.base('members.test')}/"
+    return await crawl(folder, [url], ["members.test:127.0.0.1"], crawl__session=str(session), **changed)
+
+
+def pages_of(crawled: Crawled) -> Counter[str]:
+    """The pages behind the login, by their paths."""
+    assert all(page.success for page in crawled.pages), [page.reason for page in crawled.pages if not page.success]
+    return Counter("/" + page.url.split("/", 3)[3] for page in crawled.pages if "id=member" in page.body)
+
+
+EXPECTED = Counter(["/", *(f"/p/{number}" for number in range(1, PAGES))])
+
+
+async def test_each_page_comes_once_and_logged_in_although_sessions_end(tmp_path: Path) -> None:
+    async with members() as (web, site):
+        crawled = await crawl_members(tmp_path, web, session_file(tmp_path, web, "alice"))
+    assert pages_of(crawled) == EXPECTED
+    assert len(site.logins) >= 3
+    assert site.logouts == 0
+
+
+def all_bytes(folder: Path) -> bytes:
+    """The contents of all files in a folder."""
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+async def test_no_secret_and_no_cookie_is_in_anything_that_the_crawl_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GOSSAMER_SECRET_KEYS", Fernet.generate_key().decode())
+    async with members(10) as (web, site):
+        file = session_file(tmp_path, web, "alice")
+        await crawl_members(
+            tmp_path,
+            web,
+            file,
+            crawl__output=(str(tmp_path / "pages.jsonl"), str(tmp_path / "pages.warc")),
+            records__secrets="keep",
+        )
+    left = all_bytes(tmp_path) + caplog.text.encode()
+    assert b"id=member" in left
+    assert site.session_names
+    for secret in (*SECRETS, *site.session_names, *site.visitors):
+        assert secret.encode() not in left, secret
+
+
+@pytest.mark.parametrize(
+    ("user", "path", "words"),
+    [
+        ("bob", "/login", "shows the form again after the login of bob. Check user and password"),
+        ("carol", "/login", "asks for a second factor"),
+        ("alice", "/login?captcha", "asks for a captcha"),
+        ("alice", "/help", "has no form with a password"),
+    ],
+)
+async def test_a_login_that_fails_ends_the_crawl_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str, path: str, words: str
+) -> None:
+    monkeypatch.setenv("PASSWORD_OF_BOB", "wrong")
+    async with members(10) as (web, site):
+        with pytest.raises(LoginFailed, match=words) as raised:
+            await crawl_members(tmp_path, web, session_file(tmp_path, web, user, path=path))
+    assert not site.visits
+    for_persons = "factor" in words or "captcha" in words
+    assert ("export the cookies of members.test" in str(raised.value)) == for_persons
+    assert not any(secret in str(raised.value) for secret in SECRETS)
+
+
+async def test_a_crawl_goes_on_after_the_login_was_corrected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with members(10) as (web, _):
+        file = session_file(tmp_path, web, "alice")
+        with monkeypatch.context() as wrong:
+            wrong.setenv("PASSWORD_OF_ALICE", "wrong")
+            with pytest.raises(LoginFailed):
+                await crawl_members(tmp_path, web, file)
+        crawled = await crawl_members(tmp_path, web, file)
+    assert len(pages_of(crawled)) == 10
+
+
+async def test_cookies_that_a_person_exports_begin_a_session(tmp_path: Path) -> None:
+    async with members(10) as (web, site):
+        [name] = site.begin_sessions("alice")
+        (tmp_path / "cookies.txt").write_text(f"members.test\tFALSE\t/\tFALSE\t0\tsid\t{name}\n")
+        file = tmp_path / "members.yaml"
+        file.write_text("site: members.test\naccounts:\n  me: {cookies: cookies.txt}\n")
+        crawled = await crawl_members(tmp_path, web, file)
+    assert len(pages_of(crawled)) == 10
+    assert site.logins == []
+
+
+async def test_cookies_alone_are_kept_by_a_crawl_that_asks_for_them(tmp_path: Path) -> None:
+    async with members(10) as (web, site):
+        site.greets = True  # the first page sets a cookie that the others need
+        crawled = await crawl_members(tmp_path, web, "cookies")
+    assert len(pages_of(crawled)) == 10
+
+
+async def test_fetch_tries_a_session_file(tmp_path: Path) -> None:
+    async with members(10) as (web, site):
+        file = session_file(tmp_path, web, "alice")
+        url, name = f"{web.site.base('members.test')}/p/7", "members.test:127.0.0.1"
+        shown = await asyncio.to_thread(gossamer, "fetch", "--session", str(file), "--resolve", name, url, cwd=tmp_path)
+        visitor = await asyncio.to_thread(
+            gossamer, "fetch", "--session", "cookies", "--resolve", name, url, cwd=tmp_path
+        )
+    assert shown.returncode == 0, shown.stderr
+    assert "response   200" in shown.stdout
+    assert site.logins == ["alice"]
+    assert "/login?next=/p/7" in visitor.stdout
+    for secret in (*SECRETS, *site.session_names, *site.visitors):
+        assert secret not in shown.stdout + shown.stderr + visitor.stdout
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ValkeyServer]:
+    with standalone(tcp=True) as running:
+        yield running
+
+
+def users_of(crawled: Crawled) -> set[str]:
+    """The accounts by which a worker has fetched pages."""
+    return {user for page in crawled.pages for user in re.findall(r"id=member>(\w+)<", page.body)}
+
+
+async def test_each_account_is_used_by_one_worker_at_a_time(tmp_path: Path, server: ValkeyServer) -> None:
+    async with members() as (web, site):
+        file = session_file(tmp_path, web, "alice", "bob")
+        shared = {"crawl_id": "shared", "frontier": server.address, "crawl__rate": "80/1"}
+        crawls = await asyncio.gather(
+            *(
+                crawl_members(tmp_path / name, web, file, data_dir=tmp_path / name / "data", **shared)
+                for name in ("one", "two", "three")
+                if (tmp_path / name).mkdir() is None
+            )
+        )
+    assert sum(map(pages_of, crawls), Counter()) == EXPECTED
+    used = [user for crawled in crawls for user in users_of(crawled)]
+    assert len(used) == len(set(used))
+    assert all(len(users_of(crawled)) <= 1 for crawled in crawls)
+    assert site.logouts == 0
