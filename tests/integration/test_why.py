@@ -15,7 +15,7 @@ from gossamer.model.crawl import Crawl, CrawlId, Run, Terms
 from gossamer.model.request import Batch, Outcome, Settlement
 from gossamer.policy.urls import fingerprint, host, spider_seed
 from tests.servers.crawling import gossamer
-from tests.servers.valkey import Server
+from tests.servers.valkey import Server, free_ports
 
 MOUNTS = {
     ("a.test", "/robots.txt"): plain("User-agent: *\nDisallow: /private\n"),
@@ -108,6 +108,13 @@ def test_the_record_of_each_end_is_told_in_words(crawled: Path, web: FakeWeb, pa
     asked = Asked(crawled, f"http://a.test:{web.port}/{path}")
     assert asked.line("record").startswith(record)
     assert (asked.line("found"), asked.line("now")) == ("yes", "done")
+
+
+def test_a_failure_is_told_once(tmp_path: Path) -> None:
+    """An exception begins with the sentence that explains its reason."""
+    url = f"http://a.test:{free_ports(1)[0]}/"
+    assert gossamer("crawl", url, *RESOLVE, "--retries", "0", cwd=tmp_path).returncode == 1
+    assert Asked(tmp_path, url).line("record").count("did not accept the connection") == 1
 
 
 def test_a_table_of_items_has_items_and_no_records(tmp_path: Path, web: FakeWeb) -> None:

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 
 from gossamer.cli import terminal
-from gossamer.cli.parser import CommandGroup, HelpWanted, Parameter, ProgramCommand, UsageError, option
+from gossamer.cli.parser import (
+    CommandGroup,
+    HelpWanted,
+    Parameter,
+    ProgramCommand,
+    UsageError,
+    option,
+    suggested_option,
+)
 
 COMMAND_GROUPS = {
     "Crawl": {
@@ -87,6 +95,8 @@ _STARTING = {
     "node": "Starting the node …",
 }
 """Sentences for a person in a terminal while the modules of a server are loaded: seconds, on a slow machine."""
+_HELP_WORD = "help"
+"""`gossamer help crawl` is `gossamer crawl --help`, as other programs have it."""
 LIST = "list"
 """Command that a group means when it is named alone."""
 HELP = "Crawl the web politely and completely, each page once, on one machine or on many that share the work."
@@ -100,7 +110,7 @@ def parse_and_run(arguments: Sequence[str]) -> int:
     if first_word in _STARTING and "--help" not in arguments:
         terminal.say_in_terminal(_STARTING[first_word])
     command: ProgramCommand | CommandGroup | None = None
-    words = arguments
+    words = [*arguments[1:], "--help"] if first_word == _HELP_WORD and arguments[0] == first_word else arguments
     try:
         if not words or words[0].startswith("-"):
             return _run_without_command(words)
@@ -109,7 +119,7 @@ def parse_and_run(arguments: Sequence[str]) -> int:
         return command.run(words)
     except HelpWanted:
         _show_help(command)
-        return 0 if (arguments and not isinstance(command, CommandGroup)) or {"--help", "-h"} & set(arguments) else 2
+        return 0 if (arguments and not isinstance(command, CommandGroup)) or {"--help", "-h"} & set(words) else 2
     except UsageError as error:
         advice = f" Write options after the command: gossamer {first_word} {arguments[0]}." if is_misplaced else ""
         terminal.say(f"{error}{advice} See {command.path if command else 'gossamer'} --help.")
@@ -126,7 +136,8 @@ def _run_without_command(words: Sequence[str]) -> int:
         return 0
     if not words or words[0] in ("--help", "-h"):
         raise HelpWanted
-    raise UsageError(f"No such option: {words[0].partition('=')[0]}.")
+    typed = words[0].partition("=")[0]
+    raise UsageError(f"No such option: {typed}.{suggested_option(typed, ['--version'])}")
 
 
 def find(name: str) -> ProgramCommand | CommandGroup:

@@ -281,7 +281,7 @@ class _Reading:
     def _parameter(self, flag: str) -> Parameter:
         """Return the parameter with this flag. Raises UsageError."""
         if flag not in self._by_flag:
-            raise UsageError(f"No such option: {flag}.{_suggestion(flag, self._by_flag)}")
+            raise UsageError(f"No such option: {flag}.{suggested_option(flag, self._by_flag)}")
         return self._by_flag[flag]
 
     def _take(self, flag: str, value: str | None, words: Iterator[str]) -> None:
@@ -333,7 +333,7 @@ _SUGGESTED = 3
 """Most options that are suggested."""
 
 
-def _suggestion(typed: str, flags: Iterable[str]) -> str:
+def suggested_option(typed: str, flags: Iterable[str]) -> str:
     """Return ` Did you mean --depth?` with the options that are meant: those that begin with what was typed, else those
     with the fewest letters to change, at most a third of what was typed. Empty: there are none."""
     known = [flag for flag in (*flags, _HELP[0]) if flag.startswith("--")]

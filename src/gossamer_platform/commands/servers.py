@@ -392,4 +392,4 @@ def _first_error(errors: BaseExceptionGroup) -> BaseException:
 
 
 def _missing(error: ModuleNotFoundError) -> BadInput:
-    return BadInput(f"{error.name} is missing. Install it with: {install_advice('platform')}")
+    return BadInput(f"jobs of Scrapy projects need {error.name}: {install_advice('platform')}")

@@ -6,7 +6,7 @@ import pytest
 
 from gossamer import __version__
 from gossamer.cli import options
-from gossamer.cli.app import COMMAND_GROUPS, COMMANDS, find
+from gossamer.cli.app import COMMAND_GROUPS, COMMANDS, find, parse_and_run
 from gossamer.compiled import native
 from tests.servers.crawling import gossamer
 
@@ -25,6 +25,19 @@ def test_the_list_of_commands_has_a_line_for_each_in_80_columns(tmp_path: Path) 
     titles = [line.split("─")[1].strip() for line in said[first:] if line.startswith("╭")]
     assert titles == list(COMMAND_GROUPS)
     assert [line.split()[1] for line in said[first:] if line.startswith("│")] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("words", [(), ("crawl",), ("crawls",), ("crawls", "show")])
+def test_help_as_a_word_shows_what_the_option_shows(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert parse_and_run([*words, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert parse_and_run(["help", *words]) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_a_mistaken_option_of_the_program_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse_and_run(["--verion"]) == 2
+    assert "No such option: --verion. Did you mean --version?" in capsys.readouterr().err
 
 
 def test_help_is_wrapped_to_the_terminal_and_not_as_the_source_is() -> None:

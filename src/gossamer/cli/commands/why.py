@@ -363,8 +363,8 @@ def _report(found: dict[str, Any]) -> list[str]:
         lines.append(f"  visits   {_visits_text(found['visits'])}")
     record = found["record"]
     if record:
-        why = ": ".join(filter(None, (explain(record["reason"]).title, record["exception"])))
-        how = f"status {record['status']}" if record["success"] else f"{record['reason']} ({why})"
+        reason = _reason_text(record["reason"], record["exception"])
+        how = f"status {record['status']}" if record["success"] else reason
         lines.append(f"  record   {how}, at depth {record['depth']}, {record['timestamp']}")
         lines += [f"           {hop['status']} from {hop['url']}" for hop in record["redirects"]]
         if record["redirects"]:
@@ -463,9 +463,11 @@ def _done_text(known: dict[str, Any], ends: dict[str, Any] | None) -> str:
     return f"{end}: {_reason_text(next(iter(ends[end])))}"
 
 
-def _reason_text(reason: str) -> str:
-    """Return a reason and its words."""
-    return f"{reason} ({explain(reason).title})"
+def _reason_text(reason: str, exception: str = "") -> str:
+    """Return a reason and its words, with the exception, which may begin with them."""
+    title = explain(reason).title
+    words = exception if exception.startswith(title) else ": ".join(filter(None, (title, exception)))
+    return f"{reason} ({words})"
 
 
 def _behind_text(behind: int | None) -> str:

@@ -176,7 +176,7 @@ def _postgresql_engine(url: str) -> Engine:
             },
         )
     except ModuleNotFoundError as error:
-        raise BadInput(f"{error.name} is missing. Install it with: {install_advice('postgresql')}") from None
+        raise BadInput(f"PostgreSQL needs {error.name}: {install_advice('postgresql')}") from None
 
 
 def _sqlite_engine(url: str, *, begin: str, connections: int) -> Engine:
