@@ -1,5 +1,6 @@
 """The reference pages of commands, settings, metrics and messages, and the OpenAPI descriptions of both APIs."""
 
+import html
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from gossamer.api.app import routes
-from gossamer.cli.app import all_commands
+from gossamer.cli.app import COMMAND_GROUPS, all_commands, find
 from gossamer.cli.parser import Parameter, ProgramCommand
 from gossamer.settings.rows import rows
 from gossamer.telemetry.metrics import ALL_METRICS
@@ -50,9 +51,14 @@ def _description(app: FastAPI) -> str:
 
 def cli_page() -> str:
     """docs/reference/cli.md."""
-    lines = [MADE, "", "# Command line", ""]
-    for command in all_commands():
-        lines += _command(command)
+    lines = [MADE, "", "# Command line", "", "Every command, and every option with its meaning and its default.", ""]
+    for title, names in COMMAND_GROUPS.items():
+        lines += [f"- **{title}**: {' · '.join(map(_linked, names))}"]
+    lines.append("")
+    commands = all_commands()
+    crawl = {_row(one) for one in next(one for one in commands if one.name == "crawl").parameters}
+    for command in commands:
+        lines += _command(command, set() if command.name == "crawl" else crawl)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -94,7 +100,17 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _command(command: ProgramCommand) -> Iterator[str]:
+def _linked(name: str) -> str:
+    """Return a link to a command; of a group, to each of its commands."""
+    found = find(name)
+    if isinstance(found, ProgramCommand):
+        return f"[{name}](#gossamer-{name})"
+    commands = " ".join(f"[{inner}](#gossamer-{name}-{inner})" for inner in found.commands)
+    return f"{name} ({commands})"
+
+
+def _command(command: ProgramCommand, told: set[str]) -> Iterator[str]:
+    """Yield the section of a command. `told`: rows of options that stand at `gossamer crawl`."""
     usage = " ".join(one.metavar for one in command.parameters if one.is_argument)
     yield f"## {command.path}"
     yield ""
@@ -103,20 +119,37 @@ def _command(command: ProgramCommand) -> Iterator[str]:
     for text in command.paragraphs:
         yield f"    {text}" if text.startswith("gossamer ") else text
         yield ""
-    panels: dict[str, list[Parameter]] = {}
+    panels: dict[str, list[str]] = {}
+    shared = []
     for one in command.parameters:
-        if not one.is_argument:
-            panels.setdefault(one.description.panel, []).append(one)
+        if one.is_argument:
+            continue
+        if (row := _row(one)) in told:
+            shared.append(f"`{one.flags[0]}`")
+        else:
+            panels.setdefault(one.description.panel, []).append(row)
     for panel, options in panels.items():
         yield f"### {panel}"
         yield ""
         yield "| option | meaning |"
         yield "|---|---|"
-        for one in options:
-            metavar = f" {_cell(one.metavar)}" if one.metavar else ""
-            yield f"| `{', '.join(one.flags)}{metavar}` | {_cell(one.help)} |"
+        yield from options
+        yield ""
+    if shared:
+        yield f"Like [gossamer crawl](#gossamer-crawl) it also has {', '.join(shared)}."
         yield ""
 
 
+def _row(one: Parameter) -> str:
+    """Return the row of an option."""
+    metavar = f" {one.metavar}" if one.metavar else ""
+    return f"| {_code(', '.join(one.flags) + metavar)} | {_cell(one.help)} |"
+
+
+def _code(text: str) -> str:
+    """Return code for a cell. A bar needs an entity, which backticks would show as it is written."""
+    return f"<code>{_cell(html.escape(text, quote=False))}</code>" if "|" in text else f"`{text}`"
+
+
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "&#124;")
