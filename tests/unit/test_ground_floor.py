@@ -205,6 +205,28 @@ def install_commands(tree: ast.AST) -> Iterator[int]:
     yield from (line for line, text in texts(tree) if re.search(r"\b(pip|pipx|tool) install\b", text))
 
 
+def result_tables(tree: ast.AST) -> Iterator[int]:
+    """Tables of a terminal, whose cells may style it, control it, or fail for a bracket in a name."""
+    yield from (line for line, name in calls(tree) if name == "rich.table.Table")
+
+
+def prints(tree: ast.AST) -> Iterator[int]:
+    """Results and sentences that are written to a terminal as others have made them."""
+    for node in nodes_of(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="print")):
+                yield node.lineno
+
+
+def sql_connections(tree: ast.AST) -> Iterator[int]:
+    """Connections to SQL databases: engines of SQLAlchemy, and the drivers' own."""
+    for node in nodes_of(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="sqlite3" | "psycopg" | "pymysql"), attr="connect")):
+                yield node.lineno
+    yield from (line for line, name in calls(tree) if name.rpartition(".")[2] in ("create_engine", "AsyncConnection"))
+
+
 Rule = Callable[[ast.AST], Iterator[int]]
 RULES: dict[Rule, set[str]] = {
     address_tables: {"net/guard.py"},
@@ -226,6 +248,9 @@ RULES: dict[Rule, set[str]] = {
     durable_files: {"storage/files.py"},
     path_segments: {"net/paths.py"},
     install_commands: {"extras.py"},
+    result_tables: {"cli/tables.py"},
+    prints: set(),
+    sql_connections: {"storage/sql/database.py", "storage/sqlite.py"},
 }
 FALSE_ALARMS = {
     ("address_tables", "crawling/work.py"),  # is_private: a file that only this crawl writes
@@ -257,6 +282,14 @@ FALSE_ALARMS = {
     ("path_segments", "src/gossamer_platform/scrapyd/frame.py"),  # paths and queries of Scrapyd's pages
     ("path_segments", "src/gossamer_platform/scrapyd/listing.py"),
     ("path_segments", "src/gossamer_platform/scrapyd/pages.py"),
+    ("prints", "extract/content_process.py"),  # processes of our own, whose parent reads what they print
+    ("prints", "valkey/__main__.py"),
+    ("prints", "src/gossamer_platform/node/build.py"),
+    ("prints", "scrapy/monitor.py"),  # a command of Scrapy
+    ("sql_connections", "sinks/stores/mysql.py"),  # stores of records, each with the driver of its server
+    ("sql_connections", "sinks/stores/postgresql.py"),
+    ("sql_connections", "platform_client/batches.py"),  # beside storage/
+    ("sql_connections", "src/gossamer_platform/state/database.py"),  # waits for notices for ever
     ("body_limits", "src/gossamer_platform/v1/uploads.py"),  # the time for which a call has one of a few places
 }
 
@@ -278,7 +311,7 @@ def test_each_rule_of_security_stands_once(rule: Rule) -> None:
     found, homes = _places()[rule.__name__], RULES[rule]
     assert homes <= found.keys(), "the home has moved; name it here"
     known = homes | {place for name, place in FALSE_ALARMS if name == rule.__name__}
-    if rule is html_makers:  # practice webs are hostile on purpose
+    if rule in (html_makers, prints):  # practice webs are hostile on purpose
         known |= {place for place in found if "fakeweb/" in place}
     better = ", ".join(homes) or "a template"
     assert not {place: lines for place, lines in found.items() if place not in known}, f"use {better} instead"
@@ -318,6 +351,10 @@ def test_each_rule_of_security_stands_once(rule: Rule) -> None:
         (path_segments, "from urllib.parse import quote\ndef f(crawl): return f'/v1/crawls/{quote(crawl, safe=\"\")}'"),
         (install_commands, 'def f(): raise BadInput("redis is missing: pip install redis")'),
         (body_limits, 'def f(): raise HTTPException(408, "too slow")'),
+        (result_tables, "from rich.table import Table"),
+        (prints, 'def f(crawl): print(f"Stopped {crawl}")'),
+        (sql_connections, "import sqlite3\nx = sqlite3.connect(path)"),
+        (sql_connections, "from sqlalchemy import create_engine"),
     ],
 )
 def test_a_twin_is_found(rule: Rule, twin: str) -> None:

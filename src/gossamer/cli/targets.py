@@ -4,7 +4,6 @@ Fixed: flags, which scripts hold.
 """
 
 import contextlib
-import json as json_module
 import re
 import sys
 import time
@@ -15,14 +14,8 @@ from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from rich.console import RenderableType
-from rich.style import StyleType
-from rich.table import Table
-from rich.text import Text
-
 from gossamer.cli import terminal
 from gossamer.cli.parser import option
-from gossamer.controls import without_controls
 from gossamer.errors import BadInput
 from gossamer.net.loopback import is_loopback
 from gossamer.platform_client.http import ServerRefused, ServerUnreachable
@@ -154,39 +147,6 @@ def connect_project(named: str | None, project: str | None) -> tuple[PlatformCli
     return client, project_name(project, client.target, found)
 
 
-class ServerTable(Table):
-    """Table without lines. Texts of a server in its cells neither style the output nor control the terminal."""
-
-    def __init__(self, *headings: str, **options: Any) -> None:
-        super().__init__(box=None, **{"padding": (0, 2, 0, 0), "header_style": "dim", "pad_edge": False, **options})
-        for heading in headings:
-            self.add_column(heading, overflow="fold")
-
-    def add_row(self, *cells: RenderableType | None, style: StyleType | None = None, end_section: bool = False) -> None:
-        """Add a row."""
-        shown = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
-        for cell in shown:
-            if isinstance(cell, Text):
-                cell.plain = without_controls(cell.plain)
-        super().add_row(*shown, style=style, end_section=end_section)
-
-
-def plain_table(*headings: str) -> ServerTable:
-    """Return a table whose cells are folded rather than cut."""
-    return ServerTable(*headings)
-
-
-def details_table(rows: Mapping[str, str]) -> ServerTable:
-    """Return a table of names and values, without the values that are empty."""
-    table = ServerTable(show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        if value and value != "-":
-            table.add_row(name, value)
-    return table
-
-
 def project_name(named: str | None, target: DeployTarget, project: ScrapyProject | None) -> str:
     """Return the project's name on the server. Raises BadInput if nothing names it."""
     name = named or target.project or (project.default_name() if project else "")
@@ -206,11 +166,6 @@ def pairs(typed: Iterable[str], flag: str) -> dict[str, str]:
             raise BadInput(f"{flag}: cannot read {text!r:.80}. Write NAME=VALUE.")
         found[name.strip()] = value
     return found
-
-
-def print_json(value: Any) -> None:
-    """Print a result as JSON."""
-    terminal.print_result(json_module.dumps(value, ensure_ascii=False))
 
 
 class ProgressLine:

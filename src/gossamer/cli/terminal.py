@@ -18,7 +18,7 @@ import time
 from _thread import start_new_thread
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import NoReturn, Self, TextIO
+from typing import Any, NoReturn, Self, TextIO
 
 from gossamer.controls import without_controls
 from gossamer.errors import BadInput, Interrupted, SinkError
@@ -78,6 +78,13 @@ def print_result(text: str, *, on_stderr: bool = False, styled: bool = False) ->
         if error.errno == errno.EPIPE or (error.errno == errno.EIO and _is_terminal(stream)):
             return
         raise SinkError(f"standard {'error' if on_stderr else 'output'}: {error.strerror}") from None
+
+
+def print_json(value: Any) -> None:
+    """Write the result of a command to standard output as JSON on one line."""
+    from gossamer.model.json_codec import encode_value  # late: few commands need it
+
+    print_result(encode_value(value).decode())
 
 
 def _is_terminal(stream: TextIO) -> bool:

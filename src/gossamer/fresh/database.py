@@ -15,6 +15,7 @@ from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.extras import install_advice
 from gossamer.sinks.sqlite import translate_sqlite_errors
 from gossamer.sinks.stores.address import StoreAddress, is_store
+from gossamer.storage import sqlite
 from gossamer.storage.files import make_folder
 
 _LOCK_SECONDS: Final = 60.0
@@ -63,9 +64,7 @@ class SqliteIndex:
         self.path = path
         with translate_sqlite_errors(path):
             make_folder(path.parent)
-            self._connection = sqlite3.connect(
-                path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            self._connection = sqlite.connect(path, lock_seconds=_LOCK_SECONDS, any_thread=True)
             # Readers do not wait for the writer, and a commit is one flush.
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
@@ -94,15 +93,8 @@ class SqliteIndex:
 
     @contextmanager
     def transaction(self, *, locks: str = "") -> Iterator[None]:
-        with translate_sqlite_errors(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                raise
+        with translate_sqlite_errors(self.path), sqlite.transaction(self._connection):
+            yield
 
     def chosen(self, column: str, keys: Sequence[int]) -> tuple[str, Any]:
         return f"{column} IN (SELECT value FROM json_each(?))", json.dumps(list(keys))

@@ -6,7 +6,6 @@ number of pages, except by the few bytes that `links.py` needs for each page and
 
 import codecs
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from gossamer.extract.sitemap import looks_like_sitemap, parse_sitemap
 from gossamer.model.request import DropReason
 from gossamer.policy.urls import canonical, fingerprint
 from gossamer.report.records import PageFacts
+from gossamer.storage import sqlite
 
 _CACHE_KIB = 64 * 1024
 """Memory for the database's pages. A smaller one makes large reports slower."""
@@ -93,7 +93,7 @@ class PageStore:
 
     def __init__(self) -> None:
         # An empty name makes a temporary database on disk, which SQLite deletes as soon as it has opened it.
-        self.database = sqlite3.connect("", isolation_level=None)
+        self.database = sqlite.connect("")
         self.database.executescript(
             f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=FILE;"
             f"PRAGMA cache_size=-{_CACHE_KIB};{_SCHEMA}"

@@ -29,6 +29,7 @@ from gossamer.sinks.open import CSV, JSON, PARQUET, SQLITE, ending_of
 from gossamer.sinks.spool import pa, pq, require_parquet
 from gossamer.sinks.tables import OTHER_FIELDS, PAGE_URL, csv_rows
 from gossamer.sinks.warc import WarcRecords, read_pages
+from gossamer.storage import sqlite
 
 TORN = "torn"
 """Key of `Source.lacks`: the file ends with a part of a record, which a killed crawl left or a crawl writes now."""
@@ -361,7 +362,7 @@ def _sqlite(source: Source) -> Iterator[Output]:
 
     check_sqlite(source.path)
     try:
-        with closing(sqlite3.connect(f"{source.path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(sqlite.connect_to_read(source.path)) as connection:
             connection.row_factory = sqlite3.Row
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not tables & {"pages", "items"}:

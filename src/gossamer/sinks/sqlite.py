@@ -24,6 +24,7 @@ from gossamer.sinks.base import SinkThread
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.stores.rows import ITEM_KEYS, ITEM_ORIGIN, PAGE_FIELDS, item_row, page_row
 from gossamer.sinks.tables import MAX_COLUMNS, OTHER_FIELDS, PAGE_URL, Record
+from gossamer.storage import sqlite
 from gossamer.storage.files import flush, flush_folder, make_folder
 
 Kind = Literal["pages", "items", "all"]
@@ -108,7 +109,7 @@ class Database:
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         """`durable` False: the caller flushes the file to the disk after `close`."""
-        self._connection = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None)
+        self._connection = sqlite.connect(path, lock_seconds=_LOCK_SECONDS)
         self._columns: dict[str, dict[str, str]] = {}
         """By table: the columns by their names in lower case, because SQLite takes `A` and `a` for one column."""
         self._schema_version = -1
@@ -126,39 +127,36 @@ class Database:
 
     def add(self, records: Iterable[Record]) -> None:
         """Add records in one transaction. The items of a page must follow each other, and replace earlier ones."""
-        execute = self._connection.execute
-        execute("BEGIN IMMEDIATE")
         try:
-            self._read_schema()
-            request_id: str | None = None
-            position = 0
-            for record in records:
-                if isinstance(record, PageRecord):
-                    self._insert("pages", page_row(record))
-                    continue
-                if record.request_id != request_id:
-                    request_id, position = record.request_id, 0
-                    self._delete_items(request_id)
-                self._insert("items", item_row(record, position))
-                position += 1
-            execute("COMMIT")
+            with sqlite.transaction(self._connection):
+                self._add(records)
         except BaseException:
             self._schema_version = -1  # what this transaction changed is undone
-            with suppress(sqlite3.Error):
-                execute("ROLLBACK")
             raise
+
+    def _add(self, records: Iterable[Record]) -> None:
+        self._read_schema()
+        request_id: str | None = None
+        position = 0
+        for record in records:
+            if isinstance(record, PageRecord):
+                self._insert("pages", page_row(record))
+                continue
+            if record.request_id != request_id:
+                request_id, position = record.request_id, 0
+                self._delete_items(request_id)
+            self._insert("items", item_row(record, position))
+            position += 1
 
     def make_tables(self, kind: Kind, columns: Sequence[str]) -> None:
         """Make the tables for these records, unless they exist, and these columns of items."""
-        execute = self._connection.execute
-        execute("BEGIN IMMEDIATE")
-        self._read_schema()
-        for table in ("pages", "items"):
-            if kind in ("all", table):
-                known = self._columns.get(table) or self._create(table)
-                if table == "items":
-                    self._with_columns(table, known, dict.fromkeys(columns))
-        execute("COMMIT")
+        with sqlite.transaction(self._connection):
+            self._read_schema()
+            for table in ("pages", "items"):
+                if kind in ("all", table):
+                    known = self._columns.get(table) or self._create(table)
+                    if table == "items":
+                        self._with_columns(table, known, dict.fromkeys(columns))
 
     def _delete_items(self, request_id: str) -> None:
         """Delete the items of an earlier attempt of this request, which may have found more of them."""
@@ -258,14 +256,11 @@ def _value(value: object) -> object:
 def check_sqlite(path: Path) -> None:
     """Raise `BadInput` if the existing file is not a SQLite file, or has other tables of these names."""
     try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_LOCK_SECONDS)
-        try:
+        with closing(sqlite.connect_to_read(path, lock_seconds=_LOCK_SECONDS)) as connection:
             for table, key in (("pages", "request_id"), ("items", ITEM_KEYS[0])):
                 names = _column_names(connection, table)
                 if names and key not in names:
                     raise BadInput(f"the output {path} exists and has another table {table}; name another file")
-        finally:
-            connection.close()
     except sqlite3.Error as exc:
         raise BadInput(f"the output {path} exists and is not a SQLite file: {exc}") from exc
 
@@ -285,7 +280,7 @@ def write_empty_sqlite(path: Path, kind: Kind, columns: Sequence[str]) -> None:
 
 def has_other_tables(path: Path) -> bool:
     """Return whether a SQLite file holds more than the two tables of records."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    with closing(sqlite.connect_to_read(path)) as connection:
         rows = connection.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
     return not {name for (name,) in rows} <= {"pages", "items"}
 

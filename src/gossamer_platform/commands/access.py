@@ -8,9 +8,7 @@ secret is taken from or shown on a command line.
 import sys
 from typing import Annotated, Any
 
-from rich.console import Console
-
-from gossamer.cli import targets, terminal
+from gossamer.cli import tables, targets, terminal
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.errors import BadInput
 from gossamer.net.paths import path_of
@@ -40,15 +38,15 @@ def list_variables(
     client, name = targets.connect_project(target, project)
     found = client.call("GET", f"/projects/{path_of(name)}/variables")
     if json:
-        targets.print_json(found)
+        terminal.print_json(found)
     elif not found:
         terminal.say(f"project {name} has no variables. To set one: gossamer variables set NAME VALUE")
     else:
-        table = targets.plain_table("name", "value", "changed")
+        table = tables.PlainTable("name", "value", "changed")
         for each in found:
             value = "(secret)" if each["secret"] else each["value"]
             table.add_row(each["name"], value, targets.time_text(each["changed_at"]))
-        Console(highlight=False).print(table)
+        tables.show(table)
 
 
 @variables.command("set")
@@ -114,17 +112,17 @@ def list_tokens(target: targets.Target = None, *, json: targets.Json = False) ->
     """Show all tokens, without their secrets."""
     found = targets.connect_platform(target, targets.here()).call("GET", "/tokens")
     if json:
-        targets.print_json(found)
+        terminal.print_json(found)
     elif not found:
         terminal.say("there are no tokens. To make one: gossamer tokens make NAME --scope run")
     else:
-        table = targets.plain_table("token", "name", "scope", "project", "node", "made", "ends")
+        table = tables.PlainTable("token", "name", "scope", "project", "node", "made", "ends")
         for each in found:
             times = [targets.time_text(each[name]) for name in ("created_at", "expires_at")]
             table.add_row(
                 str(each["id"]), each["name"], each["scope"], each["project"] or "all", each["node"] or "-", *times
             )
-        Console(highlight=False).print(table)
+        tables.show(table)
 
 
 @tokens.command("make")

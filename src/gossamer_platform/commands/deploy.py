@@ -150,7 +150,7 @@ def _deploy_all(
             if not json:
                 _show_failure(error, source.here)
     if json:
-        targets.print_json(reports if len(wanted) > 1 else reports[0])
+        terminal.print_json(reports if len(wanted) > 1 else reports[0])
     if any(report["state"] == "failed" for report in reports):
         raise SystemExit(1)
 
@@ -185,7 +185,7 @@ def _list_targets(project: ScrapyProject | None, *, json: bool) -> None:
     if project is None:
         raise BadInput("there is no scrapy.cfg here or above, so there are no targets")
     if json:
-        targets.print_json([{"name": each.name, "url": each.url} for each in project.targets.values()])
+        terminal.print_json([{"name": each.name, "url": each.url} for each in project.targets.values()])
         return
     for each in project.targets.values():
         terminal.print_result(f"{each.name:20} {hide_secrets(with_credentials(each).url, web=True)}")

@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 from rich.text import Text
 
-from gossamer.cli import targets, terminal
+from gossamer.cli import tables, targets, terminal
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.errors import BadInput
 from gossamer.platform_client.http import ServerRefused, ServerUnreachable
@@ -80,13 +79,12 @@ def list_jobs(
     if isinstance(client, ScrapydClient):
         raise BadInput(f"{client.session.url} is a Scrapyd. To see its jobs: gossamer monitor {client.session.url}")
     if json:
-        targets.print_json(client.jobs(limit, **filters))
+        terminal.print_json(client.jobs(limit, **filters))
         return
-    console = Console(highlight=False)
     if not watch:
         found = client.jobs(limit, **filters)
         if found:
-            console.print(_table(found, with_project=not wanted))
+            tables.show(_table(found, with_project=not wanted))
         else:
             where = f"project {wanted}" if wanted else client.session.url
             if spider or state or group:
@@ -94,7 +92,7 @@ def list_jobs(
             else:
                 terminal.say(f"{where} has no jobs yet. {_first_step(client, wanted)}")
         return
-    _watch(console, client, limit, filters)
+    _watch(client, limit, filters)
 
 
 def _filters(state: list[str] | None, group: str | None) -> dict[str, Any]:
@@ -125,22 +123,22 @@ def _first_step(client: PlatformClient, project: str) -> str:
     return f"Its version {versions[-1]['name']} is broken: {reason}. Correct the project, then run gossamer deploy"
 
 
-def _watch(console: Console, client: PlatformClient, limit: int, filters: dict[str, Any]) -> None:
+def _watch(client: PlatformClient, limit: int, filters: dict[str, Any]) -> None:
     from rich.live import Live
 
     terminal.exit_below_picture()
-    with Live(console=console, auto_refresh=False) as live:
+    with Live(console=Console(highlight=False), auto_refresh=False) as live:
         while True:
             try:
-                shown: Table | Text = _table(client.jobs(limit, **filters), with_project=filters["project"] is None)
+                shown: RenderableType = _table(client.jobs(limit, **filters), with_project=filters["project"] is None)
             except ServerUnreachable as error:  # it may come back
                 shown = Text(str(error), style="red")
             live.update(shown, refresh=True)
             time.sleep(_WATCH_SECONDS)
 
 
-def _table(found: list[dict[str, Any]], *, with_project: bool) -> Table:
-    table = targets.ServerTable()
+def _table(found: list[dict[str, Any]], *, with_project: bool) -> tables.PlainTable:
+    table = tables.PlainTable()
     table.add_column("job", justify="right", no_wrap=True)
     table.add_column("spider", overflow="fold")
     table.add_column("state", no_wrap=True)
@@ -312,7 +310,7 @@ def _print_job(client: PlatformClient, found: dict[str, Any], *, wait: bool, jso
         terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer jobs cancel {found['id']}")
         found = client.wait(found["id"])
     if json:
-        targets.print_json(found)
+        terminal.print_json(found)
     else:
         _show_job(found)
     if wait:
@@ -341,11 +339,11 @@ def _show_group(client: PlatformClient, group: dict[str, Any], *, wait: bool, js
         terminal.exit_on_signal(f"The jobs go on. To cancel them: gossamer jobs cancel g{number}")
         group = client.wait_for_group(number)
     if json:
-        targets.print_json(group)
+        terminal.print_json(group)
     else:
         terminal.print_result(f"Group g{number} of {group['project']}/{group['spider']}: {states_text(group)}.")
         if not wait:
-            Console(highlight=False).print(_table(_members(client, number), with_project=False))
+            tables.show(_table(_members(client, number), with_project=False))
     if wait:
         raise SystemExit(0 if set(group["jobs"]) <= {"finished"} else 1)
 
@@ -498,7 +496,7 @@ def _show_job(found: dict[str, Any]) -> None:
         "finish": found["finish_reason"] or "",
         "attempts": str(found["attempt"]) if found["attempt"] > 1 else "",
     }
-    Console(highlight=False).print(targets.details_table(rows))
+    tables.show(tables.details_table(rows))
     if lines := found.get("last_log_lines"):
         terminal.print_result("\n".join(["The end of its log:", *(f"  {line}" for line in lines)]))
     log, more = ("log", "items, rerun") if found["state"] in ENDED else ("log -f", "cancel")

@@ -5,10 +5,9 @@ Fixed: the names of commands and flags, exit codes, and the fields of `--json`, 
 
 from typing import Annotated, Any
 
-from rich.console import Console
 from rich.text import Text
 
-from gossamer.cli import targets, terminal
+from gossamer.cli import tables, targets, terminal
 from gossamer.cli.parser import CommandGroup, argument
 from gossamer.net.paths import path_of
 from gossamer.platform_client.platform import PlatformClient
@@ -61,12 +60,12 @@ def _set_draining(node: str, target: str | None, *, draining: bool, json: bool) 
 def _show(client: PlatformClient, *, json: bool) -> None:
     found: list[dict[str, Any]] = client.call("GET", "/nodes")
     if json:
-        targets.print_json(found)
+        terminal.print_json(found)
         return
     if not found:
         terminal.say("there are no nodes, so no job can run. To start one: gossamer node --manager URL")
         return
-    table = targets.plain_table("node", "state", "last heard", "jobs", "slots", "labels", "machine")
+    table = tables.PlainTable("node", "state", "last heard", "jobs", "slots", "labels", "machine")
     for each in found:
         state = Text(each["state"], style=_STYLES.get(each["state"], ""))
         running = str(each.get("running", ""))
@@ -74,4 +73,4 @@ def _show(client: PlatformClient, *, json: bool) -> None:
         # A node in the server's own process sends no heartbeats.
         heard = f"{targets.seconds_text(each['silent_seconds'])} ago" if each["limit_seconds"] else "-"
         table.add_row(each["name"], state, heard, running, str(each["slots"]), labels, each["address"])
-    Console(highlight=False).print(table)
+    tables.show(table)

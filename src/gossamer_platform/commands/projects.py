@@ -5,9 +5,7 @@ Fixed: the names of commands and flags, exit codes, and the fields of `--json`, 
 
 from typing import Annotated, Any
 
-from rich.console import Console
-
-from gossamer.cli import targets, terminal
+from gossamer.cli import tables, targets, terminal
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.errors import BadInput
 from gossamer.net.paths import path_of
@@ -32,16 +30,16 @@ def list_projects(target: targets.Target = None, *, json: targets.Json = False) 
     client = targets.connect_platform(target, targets.here())
     found = client.call("GET", "/projects")
     if json:
-        targets.print_json(found)
+        terminal.print_json(found)
         return
     if not found:
         terminal.say(f"{client.session.url} has no projects. To deploy one: gossamer deploy")
         return
-    table = targets.plain_table("project", "version", "label", f"created ({targets.zone_text()})")
+    table = tables.PlainTable("project", "version", "label", f"created ({targets.zone_text()})")
     for each in found:
         version = f"{each['default_version'] or '-'}{' pinned' if each['is_pinned'] else ''}"
         table.add_row(each["name"], version, each["label"] or "-", targets.time_text(each["created_at"]))
-    Console(highlight=False).print(table)
+    tables.show(table)
 
 
 @app.command("show")
@@ -97,14 +95,14 @@ def set_project(
 
 def _show(found: dict[str, Any], *, json: bool) -> None:
     if json:
-        targets.print_json(found)
+        terminal.print_json(found)
         return
     rows = {
         name: targets.limit_text(name, value)
         for name, value in found.items()
         if value is not None and name not in ("created_at", "is_pinned")
     }
-    Console(highlight=False).print(targets.details_table(rows))
+    tables.show(tables.details_table(rows))
 
 
 def _project_settings(client: PlatformClient, name: str, changes: dict[str, Any]) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def _on_scrapyd(client: ScrapydClient, body: dict[str, Any], *, json: bool) -> N
     more = {"priority": str(body["priority"]), **({"_version": body["version"]} if body["version"] else {})}
     job = client.schedule(body["project"], body["spider"], body["arguments"], body["settings"], **more)
     if json:
-        targets.print_json({"name": job, "project": body["project"], "spider": body["spider"]})
+        terminal.print_json({"name": job, "project": body["project"], "spider": body["spider"]})
     else:
         terminal.print_result(f"Job {job} of {body['project']}/{body['spider']} waits on {client.session.url}.")
 
@@ -242,7 +242,7 @@ def _after_group(client: PlatformClient, group: dict[str, Any], *, wait: bool, j
     elif not json:
         terminal.print_stderr(f"To see them: gossamer jobs show g{group['id']}")
     if json:
-        targets.print_json(group)
+        terminal.print_json(group)
     elif wait:
         terminal.print_result(f"Group g{group['id']}: {states_text(group)}.")
         if "failed" in group["jobs"]:
@@ -258,7 +258,7 @@ def _after(client: PlatformClient, job: dict[str, Any], *, wait: bool, follow: b
         terminal.print_result(f"Job {number} of {job['project']}/{job['spider']} is {job['state']}.")
     if not (wait or follow):
         if json:
-            targets.print_json(job)
+            terminal.print_json(job)
         else:
             terminal.print_stderr(f"To follow it: gossamer jobs log {number} -f")
         return
@@ -267,7 +267,7 @@ def _after(client: PlatformClient, job: dict[str, Any], *, wait: bool, follow: b
         follow_log(client, number, on_stderr=json)
     ended = client.wait(number)
     if json:
-        targets.print_json(ended)
+        terminal.print_json(ended)
     else:
         show_end(ended, with_advice=not follow)
     raise SystemExit(exit_code_of(ended))

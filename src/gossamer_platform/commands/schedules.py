@@ -10,11 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from gossamer.cli import targets, terminal
+from gossamer.cli import tables, targets, terminal
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.controls import without_controls
 from gossamer.errors import BadInput
@@ -97,16 +95,16 @@ def list_schedules(
     client, wanted = _client(target, project, everything=everything)
     found = client.call("GET", "/schedules", query={"project": wanted or None, "limit": _PAGE})
     if json:
-        targets.print_json(found)
+        terminal.print_json(found)
         return
     if not found:
         terminal.say('there are no schedules. To add one: gossamer schedules add NAME SPIDER --cron "30 2 * * *"')
         return
-    table = targets.plain_table("name", "runs", "rule", "next", "last")
+    table = tables.PlainTable("name", "runs", "rule", "next", "last")
     for each in found:
         name = each["name"] if wanted else f"{each['project']}/{each['name']}"
         table.add_row(name, _work(each), _rule(each), _next(each), each["last_result"] or "-")
-    Console(highlight=False).print(table)
+    tables.show(table)
 
 
 @app.command("show")
@@ -123,7 +121,7 @@ def show(
     else:
         latest = client.call("GET", f"/schedules/{found['id']}/firings", query={"limit": _SHOWN})["firings"]
     if json:
-        targets.print_json({**found, "latest": latest})
+        terminal.print_json({**found, "latest": latest})
         return
     rows = {
         "schedule": f"{found['name']}, number {found['id']} of {found['project']}",
@@ -137,21 +135,20 @@ def show(
         "next": "paused" if found["paused"] else "\n".join(_times(found)) or "never",
         "last": f"{targets.full_time_text(found['last'])}  {found['last_result']}" if found["last"] else "",
     }
-    console = Console(highlight=False)
-    console.print(targets.details_table(rows))
+    tables.show(tables.details_table(rows))
     if latest:
-        console.print(_latest_jobs(latest) if found["crawl"] is None else _latest_firings(latest))
+        tables.show(_latest_jobs(latest) if found["crawl"] is None else _latest_firings(latest))
 
 
-def _latest_jobs(jobs: list[dict[str, Any]]) -> Table:
-    table = targets.plain_table("job", f"created ({targets.zone_text()})", "state", "reason")
+def _latest_jobs(jobs: list[dict[str, Any]]) -> tables.PlainTable:
+    table = tables.PlainTable("job", f"created ({targets.zone_text()})", "state", "reason")
     for each in jobs:
         table.add_row(str(each["id"]), targets.time_text(each["created_at"]), each["state"], each["reason"])
     return table
 
 
-def _latest_firings(firings: list[dict[str, Any]]) -> Table:
-    table = targets.plain_table(f"time ({targets.zone_text()})", "state", "attempts", "result")
+def _latest_firings(firings: list[dict[str, Any]]) -> tables.PlainTable:
+    table = tables.PlainTable(f"time ({targets.zone_text()})", "state", "attempts", "result")
     for each in firings:
         table.add_row(targets.time_text(each["time"]), each["state"], str(each["attempts"]), each["result"])
     for each in {crawl["url"]: crawl for firing in firings for crawl in firing["crawls"] if crawl["url"]}.values():
@@ -213,7 +210,7 @@ def add(
     client, wanted = _client(target, project, everything=False)
     made = client.call("POST", "/schedules", body={**body, "project": wanted})
     if json:
-        targets.print_json(made)
+        terminal.print_json(made)
         return
     does = f"makes jobs of {made['project']}/{made['spider']}" if crawl is None else f"submits {_work(made)}"
     terminal.print_result(f"Schedule {made['name']} {does}. The next times:")

@@ -5,10 +5,9 @@ Fixed: the names of commands and flags, exit codes, and the fields of `--json`, 
 
 from typing import Annotated, Any
 
-from rich.console import Console
 from rich.text import Text
 
-from gossamer.cli import targets, terminal
+from gossamer.cli import tables, targets, terminal
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.net.paths import path_of
 
@@ -30,14 +29,14 @@ def list_versions(
     client, name = targets.connect_project(target, project)
     found = client.call("GET", "/versions", query={"project": name})
     if json:
-        targets.print_json(found)
+        terminal.print_json(found)
         return
     if not found:
         terminal.say(f"project {name} has no versions. To deploy one: gossamer deploy")
         return
     owner: dict[str, Any] = next((each for each in client.call("GET", "/projects") if each["name"] == name), {})
     default = owner.get("default_version")
-    table = targets.plain_table("version", "state", f"deployed ({targets.zone_text()})", "spiders", "reason")
+    table = tables.PlainTable("version", "state", f"deployed ({targets.zone_text()})", "spiders", "reason")
     for each in found:
         is_default = each["name"] == default and each["state"] == "ready"
         mark = (" pinned" if owner.get("is_pinned") else " default") if is_default else ""
@@ -45,7 +44,7 @@ def list_versions(
         state = Text(each["state"], style=_STYLES.get(each["state"], "")) + Text(mark)
         reason = each["reason"].strip().splitlines()[-1:] or [""]
         table.add_row(each["name"], state, targets.time_text(each["deployed_at"]), spiders, reason[0])
-    Console(highlight=False).print(table)
+    tables.show(table)
 
 
 @app.command("pin")

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
+from gossamer.storage import sqlite
 from gossamer_platform.manager.operations import Manager
 from gossamer_platform.names import UnsafeName
 from gossamer_platform.state import jobs, projects
@@ -129,10 +130,9 @@ def _source(name: str, row: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[sqlite3.Connection]:
-    with contextlib.closing(sqlite3.connect(path)) as connection:
+    with contextlib.closing(sqlite.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
-        with connection:
-            yield connection
+        yield connection
 
 
 def _rows(path: Path, table: str) -> list[dict[str, Any]]:

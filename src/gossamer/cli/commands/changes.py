@@ -61,7 +61,6 @@ def changes(
             since = found[-1].cursor
     finally:
         index.close()
-    raise SystemExit(0)
 
 
 @options.takes("data_dir")
@@ -97,8 +96,8 @@ def freshness(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **g
         for one in figures
     ]
     if json:
-        terminal.print_result(msgspec.json.encode({"rounds": rounds, "cursor": last, "domains": rows}).decode())
-        raise SystemExit(0)
+        terminal.print_json({"rounds": rounds, "cursor": last, "domains": rows})
+        return
     terminal.print_result(f"{rounds:,} rounds; the last change has the cursor {last}.")
     for one in figures:
         longest = max(now - one.oldest, 0.0) if one.live else 0.0
@@ -111,7 +110,6 @@ def freshness(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **g
                 f"  {expected.fetches * 86_400:,.0f} visits a day keep {expected.freshness:.0%} of them up to date, "
                 f"twice as many {expected.doubled:.0%}"
             )
-    raise SystemExit(0)
 
 
 def _open(settings: Settings, crawl_id: str | None) -> PageIndex:

@@ -20,12 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import msgspec
 from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
 
-from gossamer.cli import options, terminal
+from gossamer.cli import options, tables, terminal
 from gossamer.cli.commands.changes import changes, freshness
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.past_crawls import failure_examples, forget_past, past_crawls
@@ -311,12 +308,11 @@ def list_crawls(*, json: options.Json = False, **given: Any) -> None:
     named = [CrawlId(APPID, name) for name in reversed(known_crawls(settings.data_dir))]
     found += [_listed(settings, name, None, lock_holder) for name in named if name not in listed]
     if json:
-        terminal.print_result(msgspec.json.encode({"crawls": [one.as_json() for one in found], "more": more}).decode())
-        raise SystemExit(0)
+        terminal.print_json({"crawls": [one.as_json() for one in found], "more": more})
+        return
     _print_table(found)
     if more:
-        print(f"There are more than {_MAX_CRAWLS:,}.")
-    raise SystemExit(0)
+        terminal.print_result(f"There are more than {_MAX_CRAWLS:,}.")
 
 
 def _name(crawl: CrawlId) -> str:
@@ -327,7 +323,7 @@ def _name(crawl: CrawlId) -> str:
 def _print_table(crawls: Sequence[_ListedCrawl]) -> None:
     """Print one line for each crawl. At a terminal the outputs are wrapped, and nothing else: names stay whole."""
     if not crawls:
-        print("There are no crawls.")
+        terminal.print_result("There are no crawls.")
         return
     rows = [("crawl", "state", "fetched", "failed", "waiting", "started", "outputs")]
     for crawl in crawls:
@@ -341,16 +337,13 @@ def _print_table(crawls: Sequence[_ListedCrawl]) -> None:
             _local_time(crawl.info.started) if crawl.info else "",
             ", ".join(crawl.outputs),
         ))  # fmt: skip
-    widths = [max(cell_len(row[column]) for row in rows) + 2 for column in range(len(rows[0]))]
-    console = Console(highlight=False, markup=False)
-    console.width = max(console.width if console.is_terminal else sum(widths), sum(widths[:-1]) + _OUTPUTS_WIDTH)
-    table = Table(*rows[0], box=None, padding=(0, 1))
+    widths = [max(cell_len(row[column]) for row in rows) + 2 for column in range(len(rows[0]) - 1)]
+    table = tables.PlainTable(*rows[0])
     for column in table.columns[:-1]:
         column.no_wrap = True
-    table.columns[-1].overflow = "fold"
     for row in rows[1:]:
         table.add_row(*row)
-    console.print(table)
+    tables.show(table, least_width=sum(widths) + _OUTPUTS_WIDTH)
 
 
 @app.command("show")
@@ -363,8 +356,8 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
     settings = options.load_settings(given)
     crawl = run_loop(_with_frontier(settings, partial(_find_named, settings, name, _lock_holder(settings))))
     if json:
-        terminal.print_result(msgspec.json.encode(crawl.as_json()).decode())
-        raise SystemExit(0)
+        terminal.print_json(crawl.as_json())
+        return
     lines = [f"{crawl.name}: {crawl.state}{f', run {crawl.info.run}' if crawl.info else ''}"]
     failed = run_loop(failure_examples(settings, crawl.info)) if crawl.info else []
     if crawl.info:
@@ -387,7 +380,6 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
     elif crawl.is_interrupted:
         lines.append("  The same command or program resumes it.")
     terminal.print_result("\n".join(lines))
-    raise SystemExit(0)
 
 
 @app.command("retry")
@@ -460,7 +452,6 @@ def delete_crawl(
     settings = options.load_settings(given)
     delete = partial(_delete, settings, name, _lock_holder(settings), yes=yes, stop=stop)
     terminal.print_result(run_loop(_with_frontier(settings, delete)))
-    raise SystemExit(0)
 
 
 async def _delete(

@@ -8,11 +8,7 @@ names of commands and flags, and the fields of `--json`, which are those of the 
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
-from rich.console import Console
-from rich.table import Table
-
-from gossamer.cli import options
+from gossamer.cli import options, tables, terminal
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.running import ask
 from gossamer.control import domains as control
@@ -70,13 +66,13 @@ def list_domains(*, json: options.Json = False, **given: Any) -> None:
             "default": policy_fields(default),
             "domains": {name: policy_fields(policy) for name, policy in sorted(policies.items())},
         }
-        print(msgspec.json.encode(shown).decode())
+        terminal.print_json(shown)
         return
-    table = Table("domain", *_COLUMNS, box=None, padding=(0, 2, 0, 0))
+    table = tables.PlainTable("domain", *_COLUMNS)
     table.add_row("(default)", *_cells(default, BUILT_IN_POLICY))
     for name, policy in sorted(policies.items()):
         table.add_row(name, *_cells(policy, None))
-    Console(highlight=False).print(table)
+    tables.show(table)
 
 
 @app.command("set")
@@ -118,9 +114,10 @@ def set_domain(
     settings = options.load_settings(given)
     fields = policy_fields(ask(settings, lambda cluster: control.change_policy(cluster.frontier, domain, changes)))
     if json:
-        print(msgspec.json.encode({"domain": domain, **fields}).decode())
+        terminal.print_json({"domain": domain, **fields})
     else:
-        print(f"{domain or 'The default'}: {', '.join(f'{name} {_shown(value)}' for name, value in fields.items())}")
+        shown = ", ".join(f"{name} {_shown(value)}" for name, value in fields.items())
+        terminal.print_result(f"{domain or 'The default'}: {shown}")
 
 
 @app.command("remove")
@@ -131,7 +128,7 @@ def remove(domain: Domain, **given: Any) -> None:
     gossamer domains remove example.com
     """
     ask(options.load_settings(given), lambda cluster: control.remove_policy(cluster.frontier, domain))
-    print(f"{domain} has no policy of its own now.")
+    terminal.print_result(f"{domain} has no policy of its own now.")
 
 
 @app.command("blacklist")
@@ -152,9 +149,10 @@ def blacklist(
 
     blacklisted = ask(options.load_settings(given), change)
     if remove:
-        print(f"{domain} is fetched again.")
+        terminal.print_result(f"{domain} is fetched again.")
     else:
-        print(f"{domain} is not fetched any more; its requests are {blacklisted[parse_domain(domain)]}.")
+        end = blacklisted[parse_domain(domain)]
+        terminal.print_result(f"{domain} is not fetched any more; its requests are {end}.")
 
 
 @app.command("load")
@@ -172,7 +170,7 @@ def load_file(
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}. Name a YAML file of policies.") from None
     version = ask(options.load_settings(given), lambda cluster: control.replace_all(cluster.frontier, text))
-    print(f"{path} is in force (version {version}).")
+    terminal.print_result(f"{path} is in force (version {version}).")
 
 
 @app.command("dump")
@@ -183,7 +181,7 @@ def dump(**given: Any) -> None:
     gossamer domains dump
     """
     default, policies, _ = ask(options.load_settings(given), lambda cluster: control.snapshot(cluster.frontier))
-    print(control.dump_policies(default, policies), end="")
+    terminal.print_result(control.dump_policies(default, policies).removesuffix("\n"))
 
 
 _COLUMNS = {

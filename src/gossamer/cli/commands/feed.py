@@ -87,13 +87,13 @@ def feed(
     sent, faults = ask(settings, lambda cluster: _feed(cluster, lines, quiet=quiet or json))
     if json:
         shown = {"fed": sent, "rejected": len(faults), "faults": faults[:_FAULTS_IN_JSON]}
-        print(msgspec.json.encode(shown).decode())
+        terminal.print_json(shown)
     elif not quiet:
         for fault in faults[:_FAULTS_SHOWN]:
-            print(f"gossamer: {fault}", file=sys.stderr)
+            terminal.print_stderr(f"gossamer: {fault}")
         if len(faults) > _FAULTS_SHOWN:
-            print(f"gossamer: and {len(faults) - _FAULTS_SHOWN:,} more that were not sent", file=sys.stderr)
-        print(f"Fed {counted(sent, 'request')}." if sent or not faults else "Nothing was fed.")
+            terminal.print_stderr(f"gossamer: and {len(faults) - _FAULTS_SHOWN:,} more that were not sent")
+        terminal.print_result(f"Fed {counted(sent, 'request')}." if sent or not faults else "Nothing was fed.")
     raise SystemExit(2 if faults else 0)
 
 
@@ -233,7 +233,7 @@ def dump(
     settings = options.load_settings(given)
     if list_topics:
         _print_topics(settings, as_json=json)
-        raise SystemExit(0)
+        return
     if topic is None:
         raise BadInput("no topic is given. gossamer dump --list shows the topics.")
     if no_body and just_body:
@@ -252,17 +252,16 @@ def dump(
     except Interrupted:
         raise SystemExit(terminal.INTERRUPTED_EXIT_CODE) from None
     sizes = f", {reading.size / 1024 / reading.count:,.1f} KiB each on average" if reading.count else ""
-    print(f"{counted(reading.count, 'message')}{sizes}", file=sys.stderr)
-    raise SystemExit(0)
+    terminal.print_stderr(f"{counted(reading.count, 'message')}{sizes}")
 
 
 def _print_topics(settings: Settings, *, as_json: bool) -> None:
     topics = ask(settings, lambda cluster: cluster.bus.topics())
     if as_json:
-        print(msgspec.json.encode({topic.name: topic.messages for topic in topics}).decode())
+        terminal.print_json({topic.name: topic.messages for topic in topics})
     else:
         for topic in topics:
-            print(f"{topic.messages:>12,}  {topic.name}")
+            terminal.print_result(f"{topic.messages:>12,}  {topic.name}")
 
 
 class _MessageFormat:
@@ -333,7 +332,7 @@ class _TopicReading:
                 most = _MESSAGES_AT_ONCE if self.limit is None else min(_MESSAGES_AT_ONCE, self.limit - self.count)
                 messages = await reader.take(at_most=most, wait_seconds=_WAIT_SECONDS)
                 for message in messages:
-                    print(await self.message_format.text(message.value))
+                    terminal.print_result(await self.message_format.text(message.value))
                 sys.stdout.flush()
                 await reader.acknowledge(messages)  # only now: a group gets again what was not printed
                 self.count += len(messages)
@@ -350,7 +349,7 @@ class _TopicReading:
             if not self.topic.startswith(f"{cluster.topics.prefix}."):
                 raise BadInput(f"there is no topic {self.topic}. gossamer dump --list shows the topics.")
             ends = self.from_beginning and self.limit is not None
-            print(f"{self.topic} has no messages yet{'.' if ends else '; waiting for one.'}", file=sys.stderr)
+            terminal.print_stderr(f"{self.topic} has no messages yet{'.' if ends else '; waiting for one.'}")
         if self.group is not None:
             return await cluster.bus.consume([self.topic], group=self.group)
         return await cluster.bus.read([self.topic], from_beginning=self.from_beginning)

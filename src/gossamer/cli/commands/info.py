@@ -8,10 +8,8 @@ import secrets
 from typing import Annotated, Any
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
-from gossamer.cli import options
+from gossamer.cli import options, tables, terminal
 from gossamer.cli.parser import argument, option
 from gossamer.cli.running import ask
 from gossamer.control import stats as statistics
@@ -59,7 +57,7 @@ def info(
 
     if appid is None:
         _show_all(ask(settings, _all_crawls), as_json=json)
-        raise SystemExit(0)
+        return
 
     async def question(cluster: ServiceContext) -> tuple[dict[str, Any], CrawlInfo | None, int]:
         """Return the service's answer to a request for information; the crawl itself if one is named, and how many
@@ -76,7 +74,7 @@ def info(
 
     answer, crawl, without_browser = ask(settings, question)
     if json:
-        print(msgspec.json.encode(answer).decode())
+        terminal.print_json(answer)
     elif crawlid:
         if crawl is None:
             raise BadInput(_no_crawl(appid, crawlid))
@@ -96,11 +94,9 @@ def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:
     """Print what `_all_crawls` found."""
     crawls, more = found
     if as_json:
-        print(msgspec.json.encode({"crawls": crawls, "more": more}).decode())
+        terminal.print_json({"crawls": crawls, "more": more})
         return
-    console = Console(highlight=False)
-    table = Table("crawl", "state", "run", "fetched", "waiting", "in flight", box=None, padding=(0, 1))
-    table.columns[0].overflow = "fold"  # a name that is cut short cannot be used
+    table = tables.PlainTable("crawl", "state", "run", "fetched", "waiting", "in flight")
     for crawl in crawls[:_ROWS]:
         total = crawl.total()
         table.add_row(
@@ -111,10 +107,10 @@ def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:
             f"{total.waiting:,}",
             f"{total.leased:,}",
         )
-    console.print(table if crawls else "There are no crawls.")
+    tables.show(table if crawls else "There are no crawls.")
     left = len(crawls) - _ROWS
     if left > 0 or more:
-        console.print(f"and {max(left, 0):,}{' or more' if more else ''} others")
+        terminal.print_result(f"and {max(left, 0):,}{' or more' if more else ''} others")
 
 
 def _no_crawl(appid: str, crawlid: str) -> str:
@@ -127,28 +123,26 @@ def _no_crawl(appid: str, crawlid: str) -> str:
 
 def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo, without_browser: int) -> None:
     """Print one crawl. `without_browser`: requests of it that wait for a browser that no worker has."""
-    console = Console(highlight=False)
     total = crawl.total()
-    console.print(f"{answer['appid']}/{answer['crawlid']}: {crawl.state.value}, run {crawl.run}", markup=False)
-    console.print(
+    lines = [
+        f"{answer['appid']}/{answer['crawlid']}: {crawl.state.value}, run {crawl.run}",
         f"  fetched {total.fetched:,}, failed {sum(total.failed.values()):,}, dropped {sum(total.dropped.values()):,}, "
-        f"in flight {total.leased:,}"
-    )
-    console.print(
+        f"in flight {total.leased:,}",
         f"  waiting {answer['total_pending']:,} on {counted(answer['total_domains'], 'domain')}"
-        f"{retries_text(total.later, total.retried)}"
-    )
+        f"{retries_text(total.later, total.retried)}",
+    ]
     if without_browser:
-        console.print(f"  {browser_text(without_browser)}")
+        lines.append(f"  {browser_text(without_browser)}")
     if crawl.repairs:
-        console.print(f"  {REPAIRED}")
+        lines.append(f"  {REPAIRED}")
+    terminal.print_result("\n".join(lines))
     if answer["domains"]:
-        console.print(_domains(answer["domains"]))
+        tables.show(_domains(answer["domains"]))
 
 
-def _domains(domains: dict[str, Any]) -> Table:
+def _domains(domains: dict[str, Any]) -> tables.PlainTable:
     """Return the domains with the longest queues. `domains`: the part of the answer, by domain."""
-    table = Table("domain", "waiting", "priorities", "", box=None, padding=(0, 2))
+    table = tables.PlainTable("domain", "waiting", "priorities", "")
     longest = sorted(domains.items(), key=lambda pair: -pair[1]["total"])
     for domain, share in longest[:_ROWS]:
         blacklisted = f"blacklisted: {share['blacklisted']}" if "blacklisted" in share else ""
@@ -161,17 +155,15 @@ def _domains(domains: dict[str, Any]) -> Table:
 
 def _show_app(answer: dict[str, Any]) -> None:
     """Print the crawls of an application that have waiting requests."""
-    console = Console(highlight=False)
-    console.print(
+    terminal.print_result(
         f"{answer['appid']}: {answer['total_pending']:,} waiting in {counted(answer['total_crawlids'], 'crawl')} "
-        f"on {counted(answer['total_domains'], 'domain')}",
-        markup=False,
+        f"on {counted(answer['total_domains'], 'domain')}"
     )
-    table = Table("crawl", "waiting", "domains", box=None, padding=(0, 2))
+    table = tables.PlainTable("crawl", "waiting", "domains")
     for crawlid, crawl in sorted(answer["crawlids"].items(), key=lambda pair: -pair[1]["total"])[:_ROWS]:
         table.add_row(crawlid, f"{crawl['total']:,}", f"{crawl['distinct_domains']:,}")
     if answer["crawlids"]:
-        console.print(table)
+        tables.show(table)
 
 
 @options.takes("frontier", "data_dir")
@@ -204,14 +196,15 @@ def stop(
     if not states:
         raise BadInput(_no_crawl(appid, crawlid))
     if json:
-        print(msgspec.json.encode({"appid": appid, "crawlid": crawlid, "total_purged": dropped}).decode())
+        terminal.print_json({"appid": appid, "crawlid": crawlid, "total_purged": dropped})
     elif states == {CrawlState.FINISHED}:
-        print(f"{appid}/{crawlid} has finished; nothing is left to stop. A new request begins another run of it.")
+        terminal.print_result(
+            f"{appid}/{crawlid} has finished; nothing is left to stop. A new request begins another run of it."
+        )
     else:
         part = f" for the spider {spider}" if spider else ""
-        print(f"Stopped {appid}/{crawlid}{part}; {counted(dropped, 'waiting request')} dropped.")
-        print(f"It accepts no more requests{part}. To crawl again, use another crawlid.")
-    raise SystemExit(0)
+        terminal.print_result(f"Stopped {appid}/{crawlid}{part}; {counted(dropped, 'waiting request')} dropped.")
+        terminal.print_result(f"It accepts no more requests{part}. To crawl again, use another crawlid.")
 
 
 _HEADINGS = ("15 min", "1 h", "6 h", "12 h", "1 day", "1 week")
@@ -250,12 +243,10 @@ def stats(
 
     body = ask(settings, question)
     if json:
-        print(msgspec.json.encode({**body, "stats": kind}).decode())
+        terminal.print_json({**body, "stats": kind})
     else:
-        console = Console(highlight=False)
-        for title, rows in _tables({_PLAIN_KINDS.get(name, name): part for name, part in body.items()}, ""):
-            console.print(_table(title, rows))
-    raise SystemExit(0)
+        parts = _tables({_PLAIN_KINDS.get(name, name): part for name, part in body.items()}, "")
+        tables.show(*(_table(title, rows) for title, rows in parts))
 
 
 def _tables(part: dict[str, Any], title: str) -> list[tuple[str, dict[str, Any]]]:
@@ -278,11 +269,11 @@ def _is_windows(value: dict[str, Any]) -> bool:
     return all(name in _WINDOWS or name == "lifetime" for name in value)
 
 
-def _table(title: str, rows: dict[str, Any]) -> Table:
+def _table(title: str, rows: dict[str, Any]) -> tables.PlainTable:
     """Return a table of counts by time window, of lists and of single numbers."""
     has_windows = any(isinstance(value, dict) for value in rows.values())
     headings = [*_WINDOWS.values(), "ever"] if has_windows else [""]
-    table = Table(title, *headings, box=None, padding=(0, 2))
+    table = tables.PlainTable(title, *headings)
     for name, value in rows.items():
         if isinstance(value, dict):
             table.add_row(name, *(f"{value.get(window, 0):,}" for window in (*_WINDOWS, "lifetime")))

@@ -5,7 +5,6 @@ scrapy-redis's; flags, exit codes and the fields of `--json`; and how the crawl 
 the moved project (scrapy/redis) names it so, too.
 """
 
-import sys
 from typing import Annotated, Any
 
 import msgspec
@@ -79,7 +78,7 @@ def scrapy_redis(
     )
     if json:
         report = {"dry_run": dry_run, "left": msgspec.to_builtins(left), "imported": msgspec.to_builtins(done)}
-        print(msgspec.json.encode(report).decode())
+        terminal.print_json(report)
     elif not quiet:
         _print_report(left, done, spider=spider, dry=dry_run)
     raise SystemExit(2 if done.dead else 0)
@@ -129,14 +128,14 @@ def _key(template: str, option: str, spider: str) -> str:
 def _print_report(left: SpiderLeftovers, done: ImportResult, *, spider: str, dry: bool) -> None:
     """Print the result for a person. `dry` True: nothing was changed."""
     would = "would be added" if dry else "added"
-    print(
+    terminal.print_result(
         f"{left.queue}: {done.read:,} requests, {done.added:,} {would}, {done.known:,} seen already, "
         f"{done.imported_before:,} imported before."
     )
-    print(f"{left.dupefilter}: {left.fingerprints:,} fingerprints. They stay there and count as seen.")
-    print(f"{left.start_urls}: {left.start_url_count:,} start messages. The spider reads them there.")
+    terminal.print_result(f"{left.dupefilter}: {left.fingerprints:,} fingerprints. They stay there and count as seen.")
+    terminal.print_result(f"{left.start_urls}: {left.start_url_count:,} start messages. The spider reads them there.")
     if not (left.requests or left.fingerprints or left.start_url_count):
-        print(f"None of these keys exists. Is {spider} the name of the spider?", file=sys.stderr)
+        terminal.print_stderr(f"None of these keys exists. Is {spider} the name of the spider?")
     if done.dead:
         where = "" if dry else f"; see {left.queue}:dead"
-        print(f"{counted(done.dead, 'request')} cannot be read{where}", file=sys.stderr)
+        terminal.print_stderr(f"{counted(done.dead, 'request')} cannot be read{where}")

@@ -11,13 +11,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import msgspec
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from gossamer.cli import options, targets, terminal
+from gossamer.cli import options, tables, targets, terminal
 from gossamer.cli.parser import argument, option
 from gossamer.cli.running import ask
 from gossamer.control.stats import CRAWLER
@@ -118,7 +116,7 @@ def _monitor_targets(names: list[str], project: str | None, *, once: bool, as_js
     if once or as_json:
         states = poll(wanted)
         if as_json:
-            targets.print_json([state._asdict() for state in states])
+            terminal.print_json([state._asdict() for state in states])
         else:
             terminal.print_result("\n".join(picture(states)))
         return
@@ -138,7 +136,7 @@ async def _watch(cluster: ServiceContext, console: Console, *, once: bool, as_js
         while True:
             snapshot = await poller.poll()
             if as_json:
-                print(msgspec.json.encode(snapshot).decode())
+                terminal.print_json(snapshot)
             else:
                 console.print(_picture(snapshot))
             if once:
@@ -210,7 +208,7 @@ def _picture(snapshot: ClusterSnapshot) -> Group:
         f"{counted(sum(backlog.domains for backlog in snapshot.backlog), 'domain')}   {leased:,} in flight   "
         f"{counted(len(snapshot.workers), 'worker')}"
     )
-    parts: list[Text | Table] = [Text(head, style="bold")]
+    parts: list[Text | tables.PlainTable] = [Text(head, style="bold")]
     if snapshot.trouble:
         parts.append(Text(snapshot.trouble, style="red"))
     for process, messages in sorted(snapshot.troubles.items()):
@@ -226,9 +224,9 @@ def _picture(snapshot: ClusterSnapshot) -> Group:
     return Group(*parts)
 
 
-def _table(*headings: str) -> Table:
+def _table(*headings: str) -> tables.PlainTable:
     """Return an empty table whose first column is wrapped where the terminal is narrow; the others are never cut."""
-    table = targets.ServerTable(padding=(0, 1))
+    table = tables.PlainTable(padding=(0, 1))
     first, *others = headings
     table.add_column(first, overflow="fold")
     for heading in others:
@@ -236,7 +234,7 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _crawls(snapshot: ClusterSnapshot) -> Table:
+def _crawls(snapshot: ClusterSnapshot) -> tables.PlainTable:
     """Return the table of crawls, and how many there are besides."""
     table = _table("crawl", "state", "fetched", "failed", "waiting", "in flight", "running / ended")
     now = time.time()
@@ -264,7 +262,7 @@ def _age(info: CrawlInfo, now: float) -> str:
     return f"{duration_text(max(0.0, now - info.ended))} ago"
 
 
-def _domains(domains: list[tuple[str, int]]) -> Table:
+def _domains(domains: list[tuple[str, int]]) -> tables.PlainTable:
     table = _table("domain", "waiting")
     for domain, count in domains[:_DOMAINS_SHOWN]:
         table.add_row(domain, f"{count:,}")
@@ -273,7 +271,7 @@ def _domains(domains: list[tuple[str, int]]) -> Table:
     return table
 
 
-def _workers(workers: list[WorkerInfo]) -> Table:
+def _workers(workers: list[WorkerInfo]) -> tables.PlainTable:
     table = _table("worker", "in flight", "last heartbeat")
     for worker in workers[:_WORKERS_SHOWN]:
         table.add_row(worker.name, f"{worker.leased:,}", f"{worker.silent_seconds:.1f} s ago")

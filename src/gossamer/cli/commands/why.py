@@ -84,7 +84,6 @@ def why(
     settings = options.load_settings(given)
     found = run_loop(_why(settings, _web_page(url), app, crawl_id))
     terminal.print_result(json_module.dumps(found) if json else "\n".join(_report(found)))
-    raise SystemExit(0)
 
 
 def _web_page(text: str) -> str:

@@ -1,0 +1,44 @@
+"""Tables of commands: what others have named neither styles them nor controls the terminal."""
+
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+from gossamer.cli import tables
+from gossamer.cli.commands import crawls, info
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState
+from gossamer.model.info import CrawlInfo
+
+NAME = "a\x1b[2J\x9b1m[red]b[/nothing]"
+SHOWN = "a\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}1m[red]b[/nothing]"
+
+
+def test_texts_of_others_neither_control_the_terminal_nor_style_the_table() -> None:
+    table = tables.PlainTable("name")
+    table.add_row(NAME)
+    shown = io.StringIO()
+    Console(file=shown, force_terminal=True, color_system=None, width=60).print(table)
+    assert SHOWN in shown.getvalue()
+
+
+def _crawl() -> CrawlInfo:
+    crawl = CrawlId(NAME, "x" * 200)
+    return CrawlInfo(
+        crawl=crawl, pool="shared", state=CrawlState.RUNNING, run=1, started=time.time(), ended=None, domains=0, seen=0,
+        options=Crawl(id=crawl),
+    )  # fmt: skip
+
+
+def test_lists_of_crawls_show_their_names_as_they_are_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names come from requests of any client."""
+    info._show_all(([_crawl()], False), as_json=False)
+    info._show_app({
+        "appid": NAME, "total_pending": 1, "total_crawlids": 1, "total_domains": 1,
+        "crawlids": {NAME: {"total": 1, "distinct_domains": 1}},
+    })  # fmt: skip
+    crawls._print_table([crawls._ListedCrawl(_crawl().crawl, _crawl(), ())])
+    shown = capsys.readouterr().out
+    assert shown.count(SHOWN) >= 3
+    assert shown.count("x" * 200) == 2
