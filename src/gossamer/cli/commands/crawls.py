@@ -405,9 +405,8 @@ def retry_crawl(
     retry = partial(_retry, settings, name, _lock_holder(settings), reason=reason, url=url)
     crawl, result = run_loop(_with_frontier(settings, retry))
     if json:
-        shown = {"appid": crawl.appid, "crawl_id": crawl.crawlid, **result._asdict()}
-        terminal.print_result(msgspec.json.encode(shown).decode())
-        raise SystemExit(0)
+        terminal.print_json({"appid": crawl.appid, "crawl_id": crawl.crawlid, **result._asdict()})
+        return
     lines = [f"{crawl}: {counted(result.retried, 'request')} {'waits' if result.retried == 1 else 'wait'} again."]
     if not result.retried:
         lines = [f"{crawl}: nothing to retry. It keeps no failed request{' of this kind' if reason or url else ''}."]
@@ -417,7 +416,6 @@ def retry_crawl(
             "Submit them again under another crawlid."
         )
     terminal.print_result("\n".join(lines))
-    raise SystemExit(0)
 
 
 async def _retry(
