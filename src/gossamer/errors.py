@@ -359,6 +359,15 @@ class BrowserMissing(GossamerError):
 
     only_detail = True
 
+    def __init__(self, detail: str = "", *, was_sent: bool = False) -> None:
+        super().__init__(detail)
+        self.was_sent = was_sent
+        """True: the page was requested all the same, because only its response told that it is to be rendered."""
+
+
+class BrowserBusy(BrowserMissing):
+    """Too many pages wait for the browser."""
+
 
 class BrowserError(FetchError):
     """The browser could not render the page."""

@@ -4,7 +4,9 @@ The page itself is fetched by the HTTP client, whose response the browser then g
 the rate limit, robots.txt, redirects and retries are those of every crawl.
 """
 
-from gossamer.errors import BrowserError, BrowserMissing
+import msgspec
+
+from gossamer.errors import BrowserBusy, BrowserError, BrowserMissing
 from gossamer.extract.encoding import content_type_of, is_html
 from gossamer.fetch.backend import FetchBackend
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
@@ -14,16 +16,32 @@ from gossamer.render.emptiness import needs_scripts
 from gossamer.render.pool import BrowserPool
 
 
+class Patience(msgspec.Struct, frozen=True):
+    """Pages in progress from which on BrowserBusy is raised for further ones that were not leased as pages to be
+    rendered."""
+
+    unsent: int
+    """For a page that is known to be rendered before it is requested."""
+    sent: int
+    """For a page whose response tells it: then it is there already, and would have to be fetched once more."""
+
+
 class BrowserBackend:
     """Fetch backend of pages that scripts build."""
 
-    def __init__(self, http: FetchBackend, pool: BrowserPool | BrowserMissing) -> None:
+    def __init__(
+        self, http: FetchBackend, pool: BrowserPool | BrowserMissing, *, patience: Patience | None = None
+    ) -> None:
         """`pool`: its browsers, or why there are none. Then BrowserMissing is raised for each page that is to be
-        rendered: before its request, unless only the response tells whether it is (`auto`)."""
+        rendered: before its request, unless only the response tells whether it is (`auto`). `patience` None: any
+        number of pages waits for a tab."""
         self._http = http
         self._pool = pool
+        self._patience = patience
         self.pages_in_progress = 0
         """Pages that the browsers build, or that wait for a free tab."""
+        self.unasked_in_progress = 0
+        """Pages among these that were not leased as pages to be rendered."""
 
     async def fetch(
         self, request: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
@@ -31,6 +49,8 @@ class BrowserBackend:
         """Implement FetchBackend."""
         if isinstance(self._pool, BrowserMissing) and request.page is not None and request.page.because != "auto":
             raise BrowserMissing(str(self._pool))
+        if request.page is not None and request.page.because == "match":
+            self._check_patience(was_sent=False)
         response = await self._http.fetch(request, timeout_seconds, wait_for_room=wait_for_room)
         if request.page is None or not _is_page(response):
             return response
@@ -39,8 +59,12 @@ class BrowserBackend:
         if find_refusal(response.status, response.headers, response.body, url=request.url, requested=request.url):
             return response  # a browser that runs the script of a challenge would get around the refusal
         if isinstance(self._pool, BrowserMissing):
-            raise BrowserMissing(str(self._pool))
+            raise BrowserMissing(str(self._pool), was_sent=True)
+        if request.page.because == "auto":
+            self._check_patience(was_sent=True)
+        unasked = request.page.because != "asked"
         self.pages_in_progress += 1
+        self.unasked_in_progress += unasked
         try:
             return await self._pool.render(request, response)
         except BrowserError as error:
@@ -48,6 +72,13 @@ class BrowserBackend:
             raise
         finally:
             self.pages_in_progress -= 1
+            self.unasked_in_progress -= unasked
+
+    def _check_patience(self, *, was_sent: bool) -> None:
+        """Raise BrowserBusy if a page is not to wait for a tab. `was_sent`: it was requested already."""
+        patience, waiting = self._patience, self.pages_in_progress
+        if patience is not None and waiting >= (patience.sent if was_sent else patience.unsent):
+            raise BrowserBusy(f"{waiting} pages wait for the browser", was_sent=was_sent)
 
     async def close(self) -> None:
         """End the browsers."""

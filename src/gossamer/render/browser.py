@@ -22,7 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from gossamer.errors import BrowserCrashed, BrowserError, BrowserMissing, GossamerError
-from gossamer.render.devtools import DevTools
+from gossamer.render.devtools import CommandPipe, DevTools
 from gossamer.render.program import BrowserUser
 
 _SUPERVISOR = (
@@ -103,7 +103,7 @@ class _Pipes(NamedTuple):
     """This program's ends of the pipes of a browser."""
 
     answers: asyncio.StreamReader
-    commands: asyncio.WriteTransport
+    commands: CommandPipe
     complaints: asyncio.StreamReader
 
 
@@ -115,6 +115,8 @@ class Browser:
         self.process = process
         self.devtools = DevTools(pipes.answers, pipes.commands)
         self.started = time.monotonic()
+        self.measured = 0.0
+        """Monotonic time at which its memory was measured last."""
         self.pages = 0
         """Pages that it has loaded."""
         self.tabs = 0
@@ -127,17 +129,13 @@ class Browser:
     @classmethod
     async def start(cls, options: LaunchOptions) -> "Browser":
         """Start a browser. Raises BrowserMissing for one that cannot be used here, BrowserCrashed and BrowserHung."""
-        folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=_place(options.user)))
         fence = socket.socket()
         try:
             fence.bind(("127.0.0.1", 0))  # without `listen`, so that every connection is refused
-            if options.user is not None:
-                os.chown(folder, *options.user)
-            # In a thread, because the fork of a large process takes milliseconds.
-            process = await asyncio.to_thread(_spawn, options, folder, fence.getsockname()[1])
+            # In a thread, because folders may be slow, and the fork of a large process takes milliseconds.
+            process, folder = await asyncio.to_thread(_start_process, options, fence.getsockname()[1])
         except BaseException:
             fence.close()
-            shutil.rmtree(folder, ignore_errors=True)
             raise
         browser = cls(process, folder, fence, await _open_pipes(process))
         try:
@@ -170,7 +168,7 @@ class Browser:
         with contextlib.suppress(asyncio.CancelledError):
             await self._listening
         self._fence.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def _check_version(self, options: LaunchOptions) -> None:
         """Wait until the browser answers, and check its version."""
@@ -220,8 +218,20 @@ async def _open_pipes(process: subprocess.Popen[bytes]) -> _Pipes:
         reader = asyncio.StreamReader(limit=_STREAM_BYTES)
         await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), pipe)
         readers.append(reader)
-    commands, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+    _, commands = await loop.connect_write_pipe(CommandPipe, process.stdin)
     return _Pipes(readers[0], commands, readers[1])
+
+
+def _start_process(options: LaunchOptions, port: int) -> tuple[subprocess.Popen[bytes], Path]:
+    """Make the browser's folder and start its processes. Leaves no folder behind if that fails."""
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=_place(options.user)))
+    try:
+        if options.user is not None:
+            os.chown(folder, *options.user)
+        return _spawn(options, folder, port), folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _spawn(options: LaunchOptions, folder: Path, port: int) -> subprocess.Popen[bytes]:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -21,18 +21,77 @@ _READ_BYTES = 1 << 18
 MESSAGE_BYTES = 256 << 20
 """Longest message that is read. The document of a page is cut long before; a longer message ends the browser."""
 
+_FULL_BYTES = 4 << 20
+"""Bytes that the browser has not read yet from which responses wait (`wait_for_room`). A larger value takes more memory
+for a browser that is slow."""
+_MOST_UNREAD_BYTES = 16 << 20
+"""Bytes that are written nevertheless, by calls. Then the browser is taken for lost."""
+
 Handler = Callable[[str, dict[str, Any]], None]
 """Callback for the events of one session: the method and its parameters."""
 
 _decoder = msgspec.json.Decoder()
 
 
+class CommandPipe(asyncio.BaseProtocol):
+    """End of the pipe to a browser: knows whether the browser reads what is written."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.WriteTransport | None = None
+        self._room = asyncio.Event()
+        self._room.set()
+        self._written_when_full = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Implement BaseProtocol."""
+        self._transport = cast(asyncio.WriteTransport, transport)
+        self._transport.set_write_buffer_limits(high=_FULL_BYTES)
+
+    def pause_writing(self) -> None:
+        """Implement BaseProtocol."""
+        self._room.clear()
+        self._written_when_full = 0
+
+    def resume_writing(self) -> None:
+        """Implement BaseProtocol."""
+        self._room.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Implement BaseProtocol."""
+        self._room.set()
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes that the browser has not read yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def write(self, data: bytes) -> bool:
+        """Write a message. Returns False, and writes nothing, if the browser has not read for too many bytes."""
+        if not self._room.is_set():
+            self._written_when_full += len(data)
+            if self._written_when_full > _MOST_UNREAD_BYTES:
+                return False
+        if self._transport is not None:
+            self._transport.write(data)
+        return True
+
+    async def wait_for_room(self) -> None:
+        """Wait until the browser has read most of what was written, or has ended."""
+        while not self._room.is_set():  # another one that waited may have filled the pipe again
+            await self._room.wait()
+
+    def close(self) -> None:
+        """Close this end. What is not read yet is dropped, so that a browser that does not read holds nothing."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
 class DevTools:
     """Connection to one browser. A session is the DevTools name of one attached tab; empty: the browser itself."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.WriteTransport) -> None:
+    def __init__(self, reader: asyncio.StreamReader, pipe: CommandPipe) -> None:
         self._reader = reader
-        self._writer = writer
+        self._pipe = pipe
         self._next_id = 0
         self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._handlers: dict[str, Handler] = {}
@@ -41,7 +100,7 @@ class DevTools:
     @property
     def closed(self) -> bool:
         """True: the browser has ended, or its pipe was closed."""
-        return self._reading.done()
+        return self._reading.done() or self._reading.cancelling() > 0
 
     def listen(self, session: str, handler: Handler) -> None:
         """Call `handler` for each event of a session. It must not raise."""
@@ -72,12 +131,16 @@ class DevTools:
         with contextlib.suppress(BrowserCrashed):
             self._write(method, session, parameters)
 
+    async def wait_for_room(self) -> None:
+        """Wait until a large message may be sent: until the browser has read most of the others, or has ended."""
+        await self._pipe.wait_for_room()
+
     async def close(self) -> None:
         """Close this end of the pipe, upon which the browser ends. Calls in progress fail. May be repeated."""
         self._reading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._reading
-        self._writer.close()
+        self._pipe.close()
 
     def _write(self, method: str, session: str, parameters: dict[str, Any]) -> int:
         """Write a message and return its number."""
@@ -87,7 +150,9 @@ class DevTools:
         message: dict[str, Any] = {"id": self._next_id, "method": method, "params": parameters}
         if session:
             message["sessionId"] = session
-        self._writer.write(encode_value(message) + b"\0")
+        if not self._pipe.write(encode_value(message) + b"\0"):
+            self._reading.cancel()
+            raise BrowserCrashed("the browser does not read what it is sent")
         return self._next_id
 
     async def _read(self) -> None:

@@ -4,6 +4,7 @@ Several browsers of a few tabs serve more pages than one of many. Pages that fin
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Coroutine
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gossamer.errors import BrowserCrashed, BrowserHung, GossamerError
+from gossamer.errors import BrowserCrashed, BrowserError, BrowserHung, GossamerError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.render.browser import Browser, LaunchOptions
 from gossamer.render.memory import group_bytes
@@ -56,26 +57,28 @@ class BrowserPool:
         """Browsers that get no more pages, and end with their last one."""
         self._opening = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._measured = 0.0
         self._closed = False
 
     async def render(self, request: FetchRequest, response: FetchResponse) -> FetchResponse:
         """Build the page of a response in a browser, as `Tab.render` does. Waits for a free tab."""
         load = request.page
         assert load is not None
-        async with self._slots:
+        await self._slots.acquire()
+        try:
             tab = await self._take((load.crawl, load.site))
-            try:
-                async with asyncio.timeout(self._waits.seconds + _GRACE_SECONDS):
-                    rendered = await tab.render(request, response, self._loader, self._waits)
-            except TimeoutError:
-                await self._discard(tab)
-                raise BrowserHung(f"the page was not built within {self._waits.seconds + _GRACE_SECONDS:g} s") from None
-            except BaseException:
-                await self._discard(tab)
-                raise
-            await self._give_back(tab)
+        except BaseException:
+            self._slots.release()
+            raise
+        is_well = False
+        try:
+            async with asyncio.timeout(self._waits.seconds + _GRACE_SECONDS):
+                rendered = await tab.render(request, response, self._loader, self._waits)
+            is_well = True
             return rendered
+        except TimeoutError:
+            raise BrowserHung(f"the page was not built within {self._waits.seconds + _GRACE_SECONDS:g} s") from None
+        finally:
+            self._start_task(self._free(tab, is_well=is_well))
 
     async def close(self) -> None:
         """End all browsers and delete their folders. May be repeated."""
@@ -119,8 +122,21 @@ class BrowserPool:
         await tab.close()
         return tab.browser
 
+    async def _free(self, tab: Tab, *, is_well: bool) -> None:
+        """Make room for the next page: empty the tab, or close it if its page has failed. The page's caller does not
+        wait for that."""
+        try:
+            if is_well and not self._closed:
+                with contextlib.suppress(BrowserError):
+                    await tab.blank()
+                    await self._give_back(tab)
+                    return
+            await self._discard(tab)
+        finally:
+            self._slots.release()
+
     async def _give_back(self, tab: Tab) -> None:
-        """Take a tab back after a page."""
+        """Take an empty tab back after a page."""
         browser = tab.browser
         if self._closed or tab.crashed or browser.ended:
             await self._discard(tab)
@@ -129,9 +145,8 @@ class BrowserPool:
             await tab.close()
             await self._end_if_unused(browser)
             return
-        tab.blank()
         self._idle.append(tab)
-        if browser in self._browsers and self._is_old(browser):
+        if browser in self._browsers and await self._is_old(browser):
             self._start_task(self._replace(browser))
 
     async def _discard(self, tab: Tab) -> None:
@@ -142,15 +157,15 @@ class BrowserPool:
         elif tab.browser in self._retired:
             await self._end_if_unused(tab.browser)
 
-    def _is_old(self, browser: Browser) -> bool:
+    async def _is_old(self, browser: Browser) -> bool:
         """Return whether a browser is to be replaced."""
         now, limits = time.monotonic(), self._limits
         if browser.pages >= limits.pages or now - browser.started >= limits.seconds:
             return True
-        if now - self._measured < _MEMORY_POLL_SECONDS:
+        if now - browser.measured < _MEMORY_POLL_SECONDS:
             return False
-        self._measured = now
-        return group_bytes(browser.process.pid) >= limits.memory_bytes
+        browser.measured = now
+        return await asyncio.to_thread(group_bytes, browser.process.pid) >= limits.memory_bytes
 
     async def _replace(self, browser: Browser) -> None:
         """Start another browser, and end this one after its last page."""

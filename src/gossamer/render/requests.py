@@ -8,7 +8,7 @@ import asyncio
 import base64
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -132,7 +132,14 @@ class PageRequests:
 
     def on_paused(self, event: dict[str, Any]) -> None:
         """Answer a request of the page. The answer may take a while; nothing waits for it here."""
-        task = asyncio.get_running_loop().create_task(self._answer(event))
+        self._start(self._answer(event))
+
+    def on_document(self, event: dict[str, Any], response: FetchResponse) -> None:
+        """Answer the request of the page itself."""
+        self._start(self._fulfil(event, answer_of(response)))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -158,7 +165,7 @@ class PageRequests:
         """Answer one request of the page."""
         url, method = event["request"]["url"], event["request"]["method"]
         if method == "OPTIONS" and _header(event, "access-control-request-method"):
-            self._fulfil(event, _preflight(event))
+            await self._fulfil(event, _preflight(event))
             return
         if not self._may_load(event, url):
             self._refuse(event, "BlockedByClient")
@@ -167,7 +174,7 @@ class PageRequests:
         origin = _header(event, "origin")
         if method == "GET" and (known := self._loader.cached(self._load.crawl, origin, url)):
             self.cached += 1
-            self._fulfil(event, known)
+            await self._fulfil(event, known)
             return
         self.sent += 1  # before the waits below: thousands of requests may come in one moment
         try:
@@ -183,13 +190,15 @@ class PageRequests:
                     return
                 fetched = await self._loader.http.fetch(request)
                 self.bytes += fetched.received_bytes
+                # Before the turn ends, so that few responses at once wait for a browser that is slow.
+                await self._devtools.wait_for_room()
         except (FetchError, BadInput):
             self._refuse(event, "Failed")
             return
         answer = answer_of(fetched, until=_until(method, fetched))
         if answer.until:
             self._loader.keep(self._load.crawl, origin, url, answer)
-        self._fulfil(event, answer)
+        await self._fulfil(event, answer)
 
     def _may_load(self, event: dict[str, Any], url: str) -> bool:
         """Return whether a request is of a kind, to a host and within the limits that are loaded."""
@@ -228,20 +237,17 @@ class PageRequests:
             "Fetch.failRequest", session=self._session, requestId=event["requestId"], errorReason=reason
         )
 
-    def _fulfil(self, event: dict[str, Any], answer: CachedAnswer) -> None:
-        fulfil(self._devtools, self._session, event["requestId"], answer)
-
-
-def fulfil(devtools: DevTools, session: str, request_id: str, answer: CachedAnswer) -> None:
-    """Hand a response to the browser."""
-    devtools.send(
-        "Fetch.fulfillRequest",
-        session=session,
-        requestId=request_id,
-        responseCode=answer.status,
-        responseHeaders=answer.headers,
-        body=answer.body,
-    )
+    async def _fulfil(self, event: dict[str, Any], answer: CachedAnswer) -> None:
+        """Hand a response to the browser, once it has read most of those before."""
+        await self._devtools.wait_for_room()
+        self._devtools.send(
+            "Fetch.fulfillRequest",
+            session=self._session,
+            requestId=event["requestId"],
+            responseCode=answer.status,
+            responseHeaders=answer.headers,
+            body=answer.body,
+        )
 
 
 def answer_of(fetched: FetchResponse, *, until: float = 0.0) -> CachedAnswer:

@@ -17,7 +17,7 @@ from gossamer.model.record import Rendering
 from gossamer.model.rendering import RenderStep
 from gossamer.policy.urls import redirect_target
 from gossamer.render.browser import Browser
-from gossamer.render.requests import PageLoader, PageRequests, answer_of, fulfil
+from gossamer.render.requests import PageLoader, PageRequests
 from gossamer.render.scripts import QUIET, SIZE, SNAPSHOT, STEP
 
 _BUSY_SECONDS = 2.0
@@ -25,6 +25,9 @@ _BUSY_SECONDS = 2.0
 _SNAPSHOT_SECONDS = 5.0
 """Time in which a page that was interrupted returns its document."""
 _CLOSE_SECONDS = 3.0
+_BLANK_URL = "about:blank"
+_STOP_ATTEMPTS = 200
+"""Calls that end a navigation. The browser refuses them for the milliseconds in which documents are exchanged."""
 _WORLD = "gossamer"
 _WAIT_POLL_SECONDS = 0.1
 """Interval at which a step looks for the element that it waits for."""
@@ -54,6 +57,8 @@ class _PageState:
         self.requests = requests
         self.is_served = False
         """True: the browser has the document."""
+        self.is_shown = False
+        """True: the document has taken the place of the one before. Only then are load events its own."""
         self.moved_to: str | None = None
         self.steps: list[int] = []
         """Number of times that each step was taken."""
@@ -83,6 +88,8 @@ class Tab:
         self._user_agent = ""
         self._page: _PageState | None = None
         self._world: int | None = None
+        self._blank: asyncio.Future[None] | None = None
+        """Done when the empty document has taken the place of the page."""
         self.crashed = False
         """True: its renderer has ended."""
 
@@ -93,18 +100,19 @@ class Tab:
         answer = await devtools.call("Target.createBrowserContext", disposeOnDetach=True)
         context = answer["browserContextId"]
         devtools.send("Browser.setDownloadBehavior", behavior="deny", browserContextId=context)
-        answer = await devtools.call("Target.createTarget", url="about:blank", browserContextId=context)
+        answer = await devtools.call("Target.createTarget", url=_BLANK_URL, browserContextId=context)
         target = answer["targetId"]
         answer = await devtools.call("Target.attachToTarget", targetId=target, flatten=True)
         tab = cls(browser, target, answer["sessionId"], context, key)
         devtools.listen(tab._session, tab._on_event)
         browser.tabs += 1
-        tab._send("Page.enable")
         tab._send("Inspector.enable")
         tab._send("Network.setBypassServiceWorker", bypass=True)
         # New workers and windows wait until `_on_attached` has judged them.
         tab._send("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=True, flatten=True)
-        await tab._call("Fetch.enable", patterns=[{"urlPattern": "*"}])
+        tab._send("Fetch.enable", patterns=[{"urlPattern": "*"}])
+        # The page's process answers this one. A navigation to another process before that would lose what is enabled.
+        await tab._call("Page.enable")
         return tab
 
     async def render(
@@ -143,9 +151,27 @@ class Tab:
         )
         return _rendered(response, body, rendering, moved_to=page.moved_to, cut=cut)
 
-    def blank(self) -> None:
-        """Leave the page, so that its timers cost nothing while the tab is idle."""
-        self._send("Page.navigate", url="about:blank")
+    async def blank(self) -> None:
+        """Leave the page. After that nothing of it runs, and nothing that it began is in progress: the next page's
+        response cannot go to a navigation of this one. Raises BrowserErrors."""
+        self._blank = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._call("Page.navigate", url=_BLANK_URL)
+                await self._blank
+                await self._stop_loading()
+        except TimeoutError:
+            raise BrowserHung("the page does not give way to an empty one") from None
+        finally:
+            self._blank = None
+
+    async def _stop_loading(self) -> None:
+        """End a navigation that the page began while it was left. Its request comes before the answer of this call."""
+        for _ in range(_STOP_ATTEMPTS):
+            with contextlib.suppress(DevToolsRefused):
+                await self._call("Page.stopLoading")
+                return
+        raise BrowserHung("the page does not give way to an empty one")
 
     async def close(self) -> None:
         """Close the tab with its cookies. A browser that does not do so in time is killed. May be repeated."""
@@ -291,14 +317,17 @@ class Tab:
         if method == "Fetch.requestPaused":
             self._on_paused(page, event)
         elif method == "Page.loadEventFired":
-            if page is not None and page.is_served and not page.loaded.done():
+            if page is not None and page.is_shown and not page.loaded.done():
                 page.loaded.set_result(None)
+        elif method == "Page.frameNavigated":
+            self._on_navigated(page, event["frame"])
         elif method == "Page.javascriptDialogOpening":
             # Leaving a page is always permitted, everything else is declined.
             self._send("Page.handleJavaScriptDialog", accept=event.get("type") == "beforeunload")
         elif method in ("Inspector.targetCrashed", "Inspector.detached", "Target.detachedFromTarget"):
             if method != "Target.detachedFromTarget" or event.get("sessionId") == self._session:
                 self.crashed = True
+                self._end_blank()
                 if page is not None:
                     page.finish(crash=str(event.get("reason") or "the page's process has ended"))
         elif method == "Target.attachedToTarget":
@@ -312,9 +341,22 @@ class Tab:
             page.requests.on_paused(event)
         elif not page.is_served:
             page.is_served = True
-            fulfil(self.browser.devtools, self._session, event["requestId"], answer_of(page.response))
+            page.requests.on_document(event, page.response)
         else:
             self._on_move(page, event)
+
+    def _on_navigated(self, page: _PageState | None, frame: dict[str, Any]) -> None:
+        """Note that a document has taken the place of another."""
+        if frame["id"] != self._target:
+            return
+        if frame["url"] == _BLANK_URL:
+            self._end_blank()
+        elif page is not None and page.is_served:
+            page.is_shown = True
+
+    def _end_blank(self) -> None:
+        if self._blank is not None and not self._blank.done():
+            self._blank.set_result(None)
 
     def _on_move(self, page: _PageState, event: dict[str, Any]) -> None:
         """End the page if it leads to another URL. One that loads itself again, or sends a form, stays."""

@@ -2,7 +2,7 @@
 
 from gossamer.errors import BrowserMissing
 from gossamer.fetch.backend import FetchBackend
-from gossamer.render.backend import BrowserBackend
+from gossamer.render.backend import BrowserBackend, Patience
 from gossamer.render.browser import LaunchOptions
 from gossamer.render.pool import BrowserLimits, BrowserPool
 from gossamer.render.program import browser_user, find_program
@@ -21,9 +21,9 @@ def launch_options(settings: Settings) -> LaunchOptions:
     )
 
 
-def browser_backend(settings: Settings, http: FetchBackend) -> BrowserBackend:
+def browser_backend(settings: Settings, http: FetchBackend, *, patience: Patience | None = None) -> BrowserBackend:
     """Return a backend that fetches through `http` and renders; without a browser, it raises BrowserMissing for each
-    page that is to be rendered."""
+    page that is to be rendered. `patience`: as for BrowserBackend."""
     browser = settings.browser
     loads = LoadLimits(
         requests=browser.max_requests,
@@ -44,4 +44,5 @@ def browser_backend(settings: Settings, http: FetchBackend) -> BrowserBackend:
         launch = launch_options(settings)
     except BrowserMissing as error:
         return BrowserBackend(http, error)
-    return BrowserBackend(http, BrowserPool(launch, limits, PageLoader(http, loads), waits))
+    pool = BrowserPool(launch, limits, PageLoader(http, loads), waits)
+    return BrowserBackend(http, pool, patience=patience)

@@ -5,6 +5,7 @@ The frontier keeps these requests apart from all others (ADR 24), because few wo
 
 import asyncio
 import contextlib
+from typing import TYPE_CHECKING
 
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import BrowserMissing, FrontierError
@@ -14,6 +15,14 @@ from gossamer.model.crawl import Run
 from gossamer.policy.liveness import HEARTBEATS_BEFORE_DEATH
 from gossamer.settings import Settings
 from gossamer.wiring.plan import renders
+from gossamer.worker.browser_room import BrowserRoomLimits
+
+if TYPE_CHECKING:
+    from gossamer.render.backend import Patience
+
+_PAGES_PER_TAB = 4
+"""Pages for each tab, built or waiting, from which on a worker leases no more. More hold slots, and keep pages from
+other workers; fewer let tabs wait for pages."""
 
 
 def takes_browser_lane(settings: Settings, run: Run | None) -> bool:
@@ -27,6 +36,27 @@ def takes_plain_lane(settings: Settings, run: Run | None) -> bool:
     """Return whether a worker leases requests that are fetched plainly. The workers of a command take all of its
     crawl."""
     return run is not None or not settings.worker.render_only
+
+
+def room_limits(settings: Settings, run: Run | None) -> BrowserRoomLimits:
+    """Return how many of a worker's requests may be ones that are to be rendered."""
+    slots, browser = settings.worker.concurrency, settings.browser
+    # A worker that has nothing else to do may use all of its slots: for pages that are fetched, or wait for a tab.
+    is_only = not takes_plain_lane(settings, run) or (run is not None and settings.crawl.render == "always")
+    held = slots if is_only else max(1, slots // 2)
+    return BrowserRoomLimits(held=held, in_browser=min(_PAGES_PER_TAB * browser.processes * browser.tabs, held))
+
+
+def patience(settings: Settings, run: Run | None) -> "Patience | None":
+    """Return how many pages that a worker has leased as plain ones may wait for its browser; the others change the
+    lane. None: any number, because the worker does not take that lane, and perhaps no other does."""
+    from gossamer.render.backend import Patience  # imported late: most workers render no page
+
+    if not takes_browser_lane(settings, run):
+        return None
+    room = room_limits(settings, run)
+    left = max(1, settings.worker.concurrency - room.held - 1)  # one slot stays for plain pages in any case
+    return Patience(unsent=min(room.in_browser, left), sent=left)
 
 
 class BrowserLane:

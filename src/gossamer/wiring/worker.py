@@ -42,7 +42,7 @@ from gossamer.telemetry.logs import SeedErrors, Troubles
 from gossamer.telemetry.performance import PerformanceRecorder
 from gossamer.telemetry.recordings import FOLDER, this_process
 from gossamer.telemetry.tally import Tally, WorkerCounts
-from gossamer.wiring.browser_lane import BrowserLane, takes_browser_lane, takes_plain_lane
+from gossamer.wiring.browser_lane import BrowserLane, patience, room_limits, takes_browser_lane, takes_plain_lane
 from gossamer.wiring.outputs import OutputLosses, missing_sentence, open_outputs
 from gossamer.wiring.plan import address_service, check_settings, keeps_index
 from gossamer.wiring.processes import usable_cpus
@@ -62,7 +62,6 @@ from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits, WorkerStage
 if TYPE_CHECKING:
     from gossamer.extract.content_pool import ContentLimits, ContentPool
     from gossamer.extract.document import HtmlDocument
-    from gossamer.fetch.backend import FetchBackend
     from gossamer.render.backend import BrowserBackend
     from gossamer.session.worker_sessions import WorkerSessions
     from gossamer.sinks.bus import BusSink
@@ -343,6 +342,7 @@ class _WorkerParts:
             limits=WorkerLimits(
                 concurrency=settings.worker.concurrency,
                 dead_after_seconds=settings.worker.heartbeat,
+                rendered=room_limits(settings, run),
                 drain_seconds=settings.worker.drain,
             ),
             run=self._watched(run, lane) if run is not None else None,
@@ -397,11 +397,11 @@ class _WorkerParts:
             await self._visited_pages.close()
         await self._sink.close()
 
-    def _open_browser(self) -> "FetchBackend":
+    def _open_browser(self) -> "BrowserBackend":
         """Return the backend of rendered pages, which is imported late: most crawls render none."""
         from gossamer.wiring.browser import browser_backend
 
-        self._browser = browser_backend(self._settings, self._clients)
+        self._browser = browser_backend(self._settings, self._clients, patience=patience(self._settings, self._run))
         return self._browser
 
     def _crawl_sessions(self) -> "CrawlSessions":

@@ -66,6 +66,7 @@ from gossamer.worker.sitemaps import MAX_SITEMAP_BYTES, SitemapTurns
 if TYPE_CHECKING:
     from gossamer.fetch.backend import FetchBackend
     from gossamer.model.crawl import Run
+    from gossamer.render.backend import BrowserBackend
     from gossamer.session.site_session import SiteSession
     from gossamer.session.worker_sessions import WorkerSessions
 
@@ -106,7 +107,7 @@ class FetchPolicy(msgspec.Struct, frozen=True):
     body_bytes: int
     """Largest body that a record has. Of a sitemap, more than that is read."""
     proxies: WorkerProxies
-    open_browser: "Callable[[], FetchBackend]"
+    open_browser: "Callable[[], BrowserBackend]"
     """Returns the backend of rendered pages when the first one comes."""
     sessions_of: "Callable[[Run], WorkerSessions]"
     """Returns the sessions of a crawl that asks for them."""
@@ -148,10 +149,16 @@ class Fetcher:
         self._budget = budget
         self._open_browser = policy.open_browser
         self._sessions_of = policy.sessions_of
-        self._browser: FetchBackend | None = None
+        self._browser: BrowserBackend | None = None
         self._last_context: Context | None = None
         self._slow_hosts = SlowHosts()
         self._pacing = Pacing()
+
+    def pages_in_browser(self) -> tuple[int, int]:
+        """Return the number of pages that a browser builds, or that wait for a tab, and of those among them that were
+        leased as plain ones."""
+        browser = self._browser
+        return (0, 0) if browser is None else (browser.pages_in_progress, browser.unasked_in_progress)
 
     def process(self, lease: Lease) -> Coroutine[Any, Any, FinishedLease]:
         """Return the result of a lease. Raises LeaseLost; a page that fails in any other way becomes a record."""
@@ -604,7 +611,7 @@ class Fetcher:
         if attempt.lease.render:
             return self._fail(attempt, "browser", str(error))
         finished = self._requeue(attempt, Outcome.SWITCHED)
-        finished.settlement.unused = not attempt.was_sent
+        finished.settlement.unused = not (attempt.was_sent or error.was_sent)
         return finished
 
     def _give_back(self, attempt: Attempt) -> FinishedLease:

@@ -28,6 +28,7 @@ from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
 from gossamer.policy.lateness import SHORTEST_START_DELAY, is_late
 from gossamer.telemetry import logs
 from gossamer.telemetry.tally import Tally, WorkerCounts
+from gossamer.worker.browser_room import BrowserRoom, BrowserRoomLimits
 from gossamer.worker.fetcher import Fetcher
 from gossamer.worker.robots import RobotsWaits
 from gossamer.worker.stalled_run import StalledRun
@@ -166,6 +167,8 @@ class WorkerLimits(msgspec.Struct, frozen=True):
     """Requests in progress at once."""
     dead_after_seconds: float
     """Time without a heartbeat after which a worker is declared dead."""
+    rendered: BrowserRoomLimits
+    """Of these, the requests that are to be rendered."""
     drain_seconds: float
     """Longest wait of `stop` for requests in progress, and again for their commits. Leases that are not settled then
     are given back. If an output or the frontier accepts nothing, the wait ends after `STUCK_SECONDS`."""
@@ -213,6 +216,7 @@ class Worker:
         self._run = run
         self._drain_seconds = limits.drain_seconds
         self._slots = WorkerSlots(limits.concurrency)
+        self._browser_room = BrowserRoom(access.holder, limits.rendered, fetcher.pages_in_browser)
         self._working: list[Lease | None] = [None] * limits.concurrency
         """Lease that each slot works on."""
         self._latest_url = ""
@@ -349,6 +353,8 @@ class Worker:
                 break
             self._progress.clear()
             free = self._slots.free
+            if self._browser_room.is_used:
+                self._browser_room.update()
             try:
                 leases = await self._holder.lease(limit=free)
             except FrontierUnavailable:
@@ -368,13 +374,14 @@ class Worker:
 
     async def _postpone(self, leases: list[Lease]) -> list[Lease]:
         """Return the leases to start, and give the others back to be leased later: requests of applications whose own
-        output is away, and further requests on their last chance while one is in progress here.
+        output is away, those for which the browser has no room, and further requests on their last chance while one is
+        in progress here.
 
         A page that kills its workers makes suspects of all requests that are fetched beside it. If suspects were
         fetched together again, all of them would be given up with it at its last kill (MAX_DEATHS).
         """
         started: list[Lease] = []
-        postponed: list[Settlement] = []
+        leases, postponed = self._browser_room.admit(leases)
         own_outputs = self._committer.own_outputs
         holds_any = own_outputs is not None and own_outputs.is_any_late
         for lease in leases:
@@ -458,6 +465,8 @@ class Worker:
             finally:
                 self._working[number] = None
                 slots.done()
+                if lease.render or self._browser_room.is_full:
+                    self._browser_room.leave(lease)
             del lease
             if not slots.busy:  # no other result will come soon that could share the commit
                 committer.flush()

@@ -6,9 +6,10 @@ import os
 import shutil
 import signal
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -64,14 +65,19 @@ async def submit(
 
 
 @asynccontextmanager
-async def a_worker(folder: Path, address: str, *options: str, browser: str = "") -> AsyncIterator[Process]:
-    """`gossamer worker`, killed at the end unless it has ended. `browser`: its program; empty: what is installed."""
+async def a_worker(
+    folder: Path, address: str, *options: str, browser: str = "", settings: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Process]:
+    """`gossamer worker`, killed at the end unless it has ended. `browser`: its program; empty: what is installed.
+    `settings`: as in the environment, without the prefix."""
     folder.mkdir()  # noqa: ASYNC240 (a test)
     arguments = ("--frontier", address, "--resolve", "*:127.0.0.1", "-o", "pages.jsonl", *options)
     process = await asyncio.create_subprocess_exec(
         *command("worker", *arguments),
         cwd=folder,
-        env=os.environ | {"GOSSAMER_WORKER__HEARTBEAT": "2", "GOSSAMER_BROWSER__PROGRAM": browser},
+        env=os.environ
+        | {"GOSSAMER_WORKER__HEARTBEAT": "2", "GOSSAMER_BROWSER__PROGRAM": browser}
+        | {f"GOSSAMER_{name}": value for name, value in settings.items()},
     )
     try:
         yield process
@@ -165,6 +171,28 @@ async def test_a_worker_without_a_browser_hands_pages_over_that_are_to_be_render
                     await process.wait()
     assert pages(tmp_path / "plain") == {f"plain/{number}": False for number in PAGES}
     assert pages(tmp_path / "browser") == {f"rendered/{number}": True for number in PAGES}
+
+
+@pytest.mark.parametrize("told_by", ["request", "address", "response"])
+async def test_plain_pages_do_not_wait_for_the_browser(tmp_path: Path, told_by: str) -> None:
+    """Pages that never end hold the only tab, and more of them wait for it than the worker has slots."""
+    async with a_frontier() as (frontier, address), a_shop() as web:
+        for number in PAGES:
+            web.mount("shop.test", f"/rendered/{number}", html("<script>for (;;);</script>"))
+            web.mount("shop.test", f"/plain/{number}", html("<h1>" + "Words that a reader sees. " * 40 + "</h1>"))
+        match = ("/rendered/",) if told_by == "address" else ()
+        await submit(frontier, web, lanes={"rendered": told_by == "request"}, match=match, auto=told_by == "response")
+        async with a_worker(
+            tmp_path / "busy", address, "--render", settings={"WORKER__CONCURRENCY": "4", "BROWSER__TABS": "1"}
+        ):
+
+            async def are_waiting() -> bool:
+                info = await frontier.crawl_info(CRAWL.id)
+                return info is not None and info.total().leased >= 2 and info.total().queued <= 2
+
+            await until(are_waiting)
+            await submit(frontier, web, lanes={"plain": False})
+            await fetched(frontier, count=len(PAGES))
 
 
 async def test_a_killed_worker_is_forgotten_and_its_requests_wait_for_another_browser(tmp_path: Path) -> None:

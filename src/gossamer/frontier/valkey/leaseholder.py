@@ -115,6 +115,8 @@ class ValkeyLeaseholder:
             for shard in range(commands.count)
         ]
         self._names = list(names)
+        self._leases_nothing = False
+        """True: all that this worker could lease is to be rendered, and that rests."""
         self._use_egresses((egress,))
         self._background = BackgroundSteps(self._woken.set)
         self._listener: asyncio.Task[None] | None = None
@@ -162,6 +164,8 @@ class ValkeyLeaseholder:
         if self.before_lease is not None and not await self.before_lease():
             return []
         self._woken.clear()
+        if self._leases_nothing:
+            return []
         self._leasing = True
         try:
             await self._lease(limit)
@@ -411,6 +415,15 @@ class ValkeyLeaseholder:
                 session.lease_names(added)
             self._woken.set()
 
+    def rest_browser_lane(self, *, rests: bool) -> None:
+        """Lease no requests that are to be rendered, until called again with False. May be repeated."""
+        spiders = {codec.read_name(name)[0]: None for name in self._names}
+        of_lane = codec.lane_names(spiders, plain=False, browser=True)
+        self._leases_nothing = rests and all(name in of_lane for name in self._names)
+        for session in self._sessions:
+            session.leave_out(of_lane if rests and not self._leases_nothing else ())
+        self._woken.set()
+
     def set_egress(self, *egresses: str) -> None:
         """Set the address that the worker fetches from, beginning with the next lease; with several, each lease is for
         one of them (`Lease.egress`). Empty: the address has no name."""
@@ -432,7 +445,7 @@ class ValkeyLeaseholder:
 
     def _seconds_until_due(self, session: ShardSession) -> float:
         """Return the seconds until this shard is worth asking. A lease call under way sets `_woken` when it ends."""
-        if session.lease_task is not None:
+        if session.lease_task is not None or self._leases_nothing:
             return math.inf
         due = min([session.due, *session.starving.values()]) - self._time()
         return due if session.error is None else max(due, session.retry_at - time.monotonic())

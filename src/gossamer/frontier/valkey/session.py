@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
@@ -77,6 +77,8 @@ class ShardSession:
         self._on_lost = on_lost
         self._on_settled = on_settled
         self._stored_names = list(names)
+        self._left_out: frozenset[str] = frozenset()
+        """Names among these whose requests are not leased for now."""
         self._names_used = 1
         self.name = f"{worker}-{self._names_used}"
         """The worker's current name on this shard."""
@@ -125,6 +127,11 @@ class ShardSession:
     def lease_names(self, names: Sequence[str]) -> None:
         """Also lease requests that are stored under these names."""
         self._stored_names += names
+        self.make_due()
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Lease no requests that are stored under these names for now, but all others."""
+        self._left_out = frozenset(names)
         self.make_due()
 
     def make_due(self) -> None:
@@ -212,10 +219,12 @@ class ShardSession:
             self._unanswered_egress = self._next_egress()
         name, sent_at, egress = self.name, self._unanswered_since, self._unanswered_egress
         may_wait = self._commands.count > 1 and outbox_wait(self._commands.load(self.shard)) > 0
+        left_out = self._left_out
+        names = [name for name in self._stored_names if name not in left_out] if left_out else self._stored_names
         call = self._commands.call(
             self.shard, "lease", name, self._call_number, limit, pool, egress, retention_ms,
             _NAMES_LAST if may_wait else _MAY_WAIT,
-            int(self._call_number == self._first_call), *self._stored_names,
+            int(self._call_number == self._first_call), *names,
         )  # fmt: skip
         reply, charged = await self.charged(call, sent_at)
         if reply[0] == b"stale":

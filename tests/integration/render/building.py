@@ -1,0 +1,70 @@
+"""Pages built in this process: the backend of rendered pages on a real browser and a practice web."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gossamer.fakeweb import Answer, Server, WebSpec, html, serve
+from gossamer.fetch.backend import PageLoad
+from gossamer.fetch.exchange import FetchRequest, FetchResponse
+from gossamer.model.rendering import RenderStep
+from gossamer.net.resolve import parse_override
+from gossamer.render.backend import BrowserBackend
+from gossamer.settings import Settings, load
+from gossamer.wiring.browser import browser_backend
+from gossamer.wiring.worker import make_clients, make_resolver
+
+__all__ = ("Builder", "building")
+
+
+class Builder:
+    """Builds pages of a site in one browser."""
+
+    def __init__(self, web: Server, backend: BrowserBackend) -> None:
+        self.web = web
+        self.backend = backend
+
+    def page(self, path: str, body: str | Answer) -> None:
+        """Put a page on the site."""
+        self.web.mount("shop.test", path, html(body) if isinstance(body, str) else body)
+
+    async def build(self, path: str, *, crawl: str = "crawl", steps: tuple[RenderStep, ...] = ()) -> FetchResponse:
+        """Fetch a page and build it."""
+        return await self.backend.fetch(self.request(path, crawl=crawl, steps=steps))
+
+    def request(self, path: str, *, crawl: str = "crawl", steps: tuple[RenderStep, ...] = ()) -> FetchRequest:
+        """The request of a page that is to be built."""
+
+        def request_for(url: str) -> FetchRequest:
+            return FetchRequest(url, allow_private=True)
+
+        async def allows(request: FetchRequest) -> bool:
+            return True
+
+        request = request_for(f"http://shop.test:{self.web.port}{path}")
+        request.page = PageLoad(crawl, "shop.test", request_for, allows, "asked", steps)
+        return request
+
+
+@asynccontextmanager
+async def building(**changed: Any) -> AsyncIterator[Builder]:
+    """A browser of this process and a site. `changed`: settings by dotted name with `__` for the dot."""
+    settings = settings_of(**changed)
+    clients = make_clients(settings, make_resolver(settings))
+    backend = browser_backend(settings, clients)
+    try:
+        async with serve(WebSpec(hosts=1, pages=1)) as web:
+            yield Builder(web, backend)
+    finally:
+        await backend.close()
+        await clients.close()
+
+
+def settings_of(**changed: Any) -> Settings:
+    """Settings of a browser on a web that is ours."""
+    flags = {name.replace("__", "."): value for name, value in changed.items()}
+    sandbox = os.environ.get("GOSSAMER_BROWSER__SANDBOX", "yes") == "yes"
+    return load(
+        {"fetch.resolve": dict([parse_override("*:127.0.0.1")]), "browser.sandbox": sandbox, **flags}, config=None
+    )

@@ -1,0 +1,62 @@
+"""Tabs: one page of a site after the other, and none sees or answers for another."""
+
+import asyncio
+import os
+import shutil
+import signal
+
+import pytest
+
+from gossamer.errors import BrowserCrashed, BrowserHung
+from gossamer.render.browser import Browser
+from gossamer.wiring.browser import launch_options
+from tests.integration.render.building import building, settings_of
+
+pytestmark = pytest.mark.skipif(
+    not shutil.which("chromium-headless-shell") and not os.environ.get("CI"), reason="there is no browser"
+)
+
+LATE = {
+    "soon": "setTimeout(() => { location.href = '/stray' }, 48 + 30 * Math.random())",
+    "leaving": "onbeforeunload = onpagehide = onunload = () => { location.href = '/stray' }",
+    "often": "setInterval(() => { location.href = '/stray?' + Math.random() }, 48 + 10 * Math.random())",
+    "next": "setTimeout(() => { location.href = '/next' }, 48 + 30 * Math.random())",
+    "kept": "addEventListener('pagehide', () => fetch('/stray', {keepalive: true}))",
+    "frame": "const f = document.createElement('iframe'); document.body.append(f);"
+    "setInterval(() => { f.src = '/stray?' + Math.random() }, 60)",
+}
+
+
+async def test_a_page_that_leads_elsewhere_late_never_gets_the_next_response() -> None:
+    """Whatever a page begins when its document has been read: the next page is its own."""
+    async with building(browser__tabs=1, browser__quiet=0.05) as builder:
+        for name, script in LATE.items():
+            builder.page(f"/late/{name}", f"<h1>late</h1><script>{script}</script>")
+        builder.page("/next", "<h1>next</h1><script>document.querySelector('h1').id = location.pathname</script>")
+        builder.page("/stray", "<h1>stray</h1>")
+        for name in [*LATE] * 2:
+            await builder.build(f"/late/{name}")
+            found = await builder.build("/next")
+            assert found.rendering is not None
+            assert (found.moved_to, found.rendering.ended) == (None, "quiet"), name
+            assert b'<h1 id="/next">' in found.body, name
+
+
+async def test_a_browser_that_reads_nothing_is_given_up_before_it_fills_the_memory() -> None:
+    browser = await Browser.start(launch_options(settings_of()))
+    try:
+        os.killpg(browser.process.pid, signal.SIGSTOP)
+        for _ in range(8):
+            browser.devtools.send("Browser.getVersion", x="x" * (1 << 20))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await browser.devtools.wait_for_room()
+        with pytest.raises(BrowserHung):
+            await browser.devtools.call("Browser.getVersion", seconds=0.05)
+        for _ in range(100):
+            browser.devtools.send("Browser.getVersion", x="x" * (1 << 20))
+        with pytest.raises(BrowserCrashed):
+            await browser.devtools.call("Browser.getVersion")
+        assert browser.ended
+    finally:
+        await browser.close(kill=True)
