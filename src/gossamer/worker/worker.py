@@ -168,7 +168,7 @@ class WorkerLimits(msgspec.Struct, frozen=True):
     dead_after_seconds: float
     """Time without a heartbeat after which a worker is declared dead."""
     rendered: BrowserRoomLimits
-    """Of these, the requests that are to be rendered."""
+    """Limits of the requests that are to be rendered."""
     drain_seconds: float
     """Longest wait of `stop` for requests in progress, and again for their commits. Leases that are not settled then
     are given back. If an output or the frontier accepts nothing, the wait ends after `STUCK_SECONDS`."""
