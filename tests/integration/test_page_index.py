@@ -9,6 +9,9 @@ import pytest
 from gossamer.errors import BadInput
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.page import ChangeKind, Fetch, Found, PageState, VisitSchedule
+from gossamer.fresh.rounds import KeptCrawl
+from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
+from gossamer.model.crawl import Crawl, CrawlId, RevisitOptions, Terms
 from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits
 from tests.servers.postgresql import PostgreSql, postgresql
 
@@ -206,6 +209,28 @@ def test_rounds_that_count_for_no_budget_are_deleted_and_those_that_do_are_merge
     assert rows <= 10 + 5 + 1
     assert index.round_count() == 60
     assert 20 <= index.visited_since(NOW + 200) <= 22
+
+
+def test_a_store_has_an_index_for_each_crawl_that_is_kept_up_to_date(address: str, tmp_path: Path) -> None:
+    store = IndexStore(address if "://" in address else str(tmp_path))
+    one, two = CrawlId("app", "one"), CrawlId("app", "two")
+    terms = Terms(recrawl=RevisitOptions(longest=9.0), attrs={"a": 1})
+    store.keep([KeptCrawl(crawl=Crawl(id=one), spider="link", priority=1, terms=Terms(recrawl=RevisitOptions()))])
+    kept = KeptCrawl(crawl=Crawl(id=one), spider="link", priority=2, terms=terms)
+    store.keep([kept])
+    assert store.names() == [one.token]
+    index = store.find(one)
+    assert kept_crawl(index) == kept
+    assert index.take_turn("me", now=NOW, seconds=5)
+    assert not index.take_turn("other", now=NOW + 4, seconds=5)
+    assert index.take_turn("me", now=NOW + 4, seconds=5)
+    assert index.take_turn("other", now=NOW + 10, seconds=5)
+    assert index.take_turn("me", now=NOW - 1000, seconds=5), "a clock was set back"
+    end_visits(index)
+    assert kept_crawl(index) is None
+    index.close()
+    with pytest.raises(BadInput, match="the crawl app/two is not kept up to date"):
+        store.find(two)
 
 
 def test_the_index_of_another_crawl_is_refused(index: PageIndex, address: str) -> None:

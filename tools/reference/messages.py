@@ -39,6 +39,11 @@ _GROUPS = (
         "repetitions have the same `request_id`.",
     ),
     (
+        "Changes",
+        reader.CHANGES,
+        "Changes go to `<prefix>.changes`. A change is sent at least once; repetitions have the same `id`.",
+    ),
+    (
         "Dead letters",
         ("dead_letter",),
         "Rejected requests, and messages that their topics could not take, are in `<prefix>.dead_letter`.",
@@ -61,8 +66,8 @@ def messages_page() -> str:
         "for each message below.",
         "",
         "A consumer tells messages apart by their fields: results have `type` (`page` or `item`); events, rejections",
-        "and the answers to `stop` and domain requests have `action`; statistics have `stats`; information has none",
-        "of these.",
+        "and the answers to `stop` and domain requests have `action`; statistics have `stats`; changes have `change`;",
+        "information has none of these.",
         "",
     ]
     for title, names, about in _GROUPS:

@@ -19,7 +19,21 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer import __version__
-from gossamer.api import classic, crawls, domains, events, openapi, pace, pages, past, status, submit, topics, urls
+from gossamer.api import (
+    changes,
+    classic,
+    crawls,
+    domains,
+    events,
+    openapi,
+    pace,
+    pages,
+    past,
+    status,
+    submit,
+    topics,
+    urls,
+)
 from gossamer.api.access import OPEN_PATHS, UNLIMITED_PATHS, Authentication
 from gossamer.api.context import ApiContext, normalized_path
 from gossamer.api.openapi import COMMON_REFUSALS, EXAMPLES, SCHEMAS, ProblemModel, refusal
@@ -43,8 +57,9 @@ status codes and report errors as `application/problem+json` (RFC 9457). Ids in 
 character, percent-encoded."""
 """Introduction of the description. docs/reference/openapi.json contains it."""
 _ROUTERS = (
-    submit.router, crawls.router, crawls.crawl_router, events.router, pages.router, past.router, pace.crawl_router,
-    urls.router, domains.router, pace.domain_router, topics.router, status.cluster, classic.router, status.health,
+    submit.router, crawls.router, crawls.crawl_router, events.router, pages.router, changes.router, past.router,
+    pace.crawl_router, urls.router, domains.router, pace.domain_router, topics.router, status.cluster, classic.router,
+    status.health,
     openapi.docs,
 )  # fmt: skip
 """All endpoints, in the order of the description. No two match the same path."""

@@ -28,6 +28,7 @@ from gossamer.valkey.shards import Shards
 from gossamer.web.connections import ConnectionLimits
 
 if TYPE_CHECKING:
+    from gossamer.fresh.store import IndexStore
     from gossamer.history.store import HistoryStore
 
 
@@ -70,6 +71,8 @@ class ApiContext:
     may lose its requests, which are then answered twice."""
     history: "HistoryStore | None" = None
     """Memory of crawls. None: the service keeps no history."""
+    indexes: "IndexStore | None" = None
+    """Page indexes of crawls that are kept up to date. None: the service keeps none."""
     per_app: bool = True
     """True if pages are on the topics of their applications; else only on the common topic."""
     body_timeout_seconds: float = 60.0

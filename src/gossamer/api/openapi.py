@@ -235,6 +235,24 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "cursor": _CURSOR,
         "more": False,
     },
+    ("crawl_changes", "200"): {
+        "items": [
+            {
+                "cursor": 17,
+                "url": "https://example.com/",
+                "change": "changed",
+                "at": 1700000000.5,
+                "since": 1699900000.0,
+                "what": ["bytes", "text"],
+                "status": 200,
+                "old_hash": "5d41402abc4b2a76",
+                "new_hash": "b9719d911017c592",
+                "id": "0f343b0931126a20f133d67c",
+            }
+        ],
+        "cursor": 17,
+        "more": False,
+    },
     ("crawl_failure_reasons", "200"): {
         "items": [
             {

@@ -175,6 +175,11 @@ class Topics:
         """Messages to the historian: ends of runs, and examples of failed requests. Not a topic of Scrapy Cluster."""
         return f"{self.prefix}.history"
 
+    @property
+    def changes(self) -> str:
+        """Changes of the pages of crawls that are kept up to date. Not a topic of Scrapy Cluster."""
+        return f"{self.prefix}.changes"
+
     def crawled_by(self, appid: str) -> str:
         """One application's pages and items."""
         return f"{self.prefix}.crawled_{_topic_part(appid)}"

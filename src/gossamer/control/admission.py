@@ -114,12 +114,14 @@ class RequestValidator:
         networks: Sequence[Network] = (),
         ignore_robots: bool = False,
         content: bool = False,
+        recrawl: bool = False,
         domain_max_pages: int | None = None,
         domain_max_pending: int | None = None,
         idle_seconds: float = 0.0,
     ) -> None:
         """`now`: returns epoch seconds. `networks`: private networks that may be crawled. `ignore_robots`: requests are
-        allowed to ignore robots.txt. `content`: they may ask for text and Markdown. `domain_max_pages`: cap on the
+        allowed to ignore robots.txt. `content`: they may ask for text and Markdown. `recrawl`: they may ask
+        to be kept up to date. `domain_max_pages`: cap on the
         pages of one domain that a request gets, also one that asks for more or for no limit; None: no cap.
         `domain_max_pending`: the same for the URLs of a crawl that wait in the queue of one domain. `idle_seconds`:
         time without work after which a run is finished."""
@@ -127,6 +129,7 @@ class RequestValidator:
         self._networks = networks
         self._ignore_robots = ignore_robots
         self._content = content
+        self._recrawl = recrawl
         self._domain_max_pages = domain_max_pages
         self._domain_max_pending = domain_max_pending
         self._idle_seconds = idle_seconds
@@ -152,6 +155,12 @@ class RequestValidator:
             raise RequestRejected("is a name that Gossamer itself uses", field="spiderid")
         if request.ignore_robots and not self._ignore_robots:
             raise RequestRejected("the operator does not allow requests to ignore robots.txt", field="ignore_robots")
+        if request.recrawl is not None and not self._recrawl:
+            raise RequestRejected(
+                "the operator has no database for page indexes that all processes share; the setting crawl.index "
+                "names one",
+                field="recrawl",
+            )
         self._check_content(request)
         self._check_filters(request)
         self._check_http_options(request)

@@ -8,7 +8,7 @@ use them), and the signature of `Handler`, which plug-ins implement. Fields of a
 `model.messages.answers`."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -67,15 +67,18 @@ class RequestDispatcher:
         *,
         now: Callable[[], float],
         format_1_0: bool = False,
+        keep_up_to_date: Callable[[Sequence[AdmittedRequest]], Awaitable[None]] | None = None,
     ) -> None:
         """`handlers`: by kind of request, every kind of the reader but CRAWL. `now`: returns epoch seconds.
-        `format_1_0`: answers have the format of Scrapy Cluster 1.0 unless the caller of `handle` chooses."""
+        `format_1_0`: answers have the format of Scrapy Cluster 1.0 unless the caller of `handle` chooses.
+        `keep_up_to_date`: gets requests with `recrawl` before they are submitted. May raise SinkError."""
         self._frontier = frontier
         self._reader = reader
         self._validator = validator
         self._handlers = handlers
         self.now = now
         self._format_1_0 = format_1_0
+        self._keep_up_to_date = keep_up_to_date
         self._blacklist = Blacklist(frontier)
 
     def read(self, value: bytes | dict[str, Any], *, sent_at: float | None = None) -> tuple[str, Any]:
@@ -104,6 +107,8 @@ class RequestDispatcher:
         reason. Raises errors of the frontier; the call may then be repeated with the same objects."""
         faults = await self.check(requests)
         valid = [request for request, fault in zip(requests, faults, strict=True) if fault is None]
+        if self._keep_up_to_date is not None and (kept := [one for one in valid if one.terms.recrawl is not None]):
+            await self._keep_up_to_date(kept)
         submitted = iter(await submit(self._frontier, valid) if valid else [])
         blacklisted = await self._blacklist.among({request.domain for request in valid}) if valid else {}
         results = []

@@ -163,7 +163,7 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Longest time between two visits of a page with recrawl, whatever its estimate says."""
     index: PathLike
     """Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for workers on
-    several machines. Empty: a file in the data directory."""
+    several machines, or for all crawls of a service. Empty: a file in the data directory."""
     robots_patience: float
     """Seconds for which requests wait for the robots.txt of a site that answers 5xx or not at all; then they fail.
     Unset: 300 for crawls from the command line, a day for the workers of a service."""

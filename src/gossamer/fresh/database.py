@@ -25,6 +25,8 @@ _CACHE_KIB: Final = 32 * 1024
 _LOG_PAGES: Final = 8000
 """Pages of 4 KiB after which SQLite writes its log back to the file."""
 _ADDRESSES: Final = "Write the path of a SQLite file, or postgresql://USER@HOST/DATABASE."
+_SCHEMA_PREFIX: Final = "gossamer "
+"""First part of the name of an index's schema. Fixed."""
 Rows = list[tuple[Any, ...]]
 
 
@@ -113,6 +115,7 @@ class PostgreSqlIndex:
     """Index in a PostgreSQL database, in a schema of its own."""
 
     def __init__(self, address: StoreAddress, schema: str) -> None:
+        """`schema`: empty: none, for queries about the database itself."""
         self._address = address
         self._schema = schema
         self._connection: Any = None
@@ -123,6 +126,8 @@ class PostgreSqlIndex:
             from gossamer.sinks.stores.postgresql import PostgreSqlStore  # needs psycopg: see `_translated`
 
             self._connection = PostgreSqlStore(self._address).connect()
+            if not self._schema:
+                return self._connection
             self._connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self._schema}"')
             self._connection.execute(f'SET search_path = "{self._schema}"')
         return self._connection
@@ -192,4 +197,17 @@ def open_database(address: str, name: str) -> IndexDatabase:
     parsed = StoreAddress.parse(address)
     if parsed.kind != "postgresql":
         raise BadInput(f"cannot keep an index in {parsed}. {_ADDRESSES}", option="index")
-    return PostgreSqlIndex(parsed, f"gossamer {name}")
+    return PostgreSqlIndex(parsed, f"{_SCHEMA_PREFIX}{name}")
+
+
+def index_names(place: str) -> list[str]:
+    """Return the names of all indexes in a folder of SQLite files, or in a PostgreSQL database. Raises BadInput or
+    SinkError."""
+    if not is_store(place):
+        return sorted(path.stem for path in Path(place).glob("*.sqlite"))
+    database = PostgreSqlIndex(StoreAddress.parse(place), "")
+    try:
+        rows = database.rows("SELECT nspname FROM pg_namespace WHERE left(nspname, 9) = ? ORDER BY 1", [_SCHEMA_PREFIX])
+    finally:
+        database.close()
+    return [str(name).removeprefix(_SCHEMA_PREFIX) for (name,) in rows]

@@ -412,7 +412,7 @@ class CrawlSettings(SettingGroup):
     index: str = field_of(
         "",
         "Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for workers "
-        "on several machines. Empty: a file in the data directory",
+        "on several machines, or for all crawls of a service. Empty: a file in the data directory",
         option=SettingOption(WHERE, "PATH|URL", python_type="PathLike"),
     )
     allow_private: bool = field_of(

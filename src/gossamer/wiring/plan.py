@@ -10,6 +10,7 @@ it resumes by its id.
 
 import hashlib
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -523,7 +524,12 @@ def parse_budget(text: str) -> tuple[int, float]:
 
 def index_address(settings: Settings, crawl: CrawlId) -> str:
     """Return the page index of a crawl that is kept up to date: a path, or the address of a database."""
-    return settings.crawl.index or str(settings.data_dir / _INDEX_FOLDER / f"{crawl.token}.sqlite")
+    return settings.crawl.index or os.path.join(index_folder(settings), f"{crawl.token}.sqlite")
+
+
+def index_folder(settings: Settings) -> str:
+    """Return the folder of the page indexes that are in no database."""
+    return str(settings.data_dir / _INDEX_FOLDER)
 
 
 _INDEX_FOLDER = "fresh"

@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from functools import partial
 
+from gossamer.errors import BadInput
 from gossamer.fresh.index import PageIndex
+from gossamer.fresh.store import IndexStore
 from gossamer.fresh.visited import IndexedVisits
 from gossamer.model.crawl import CrawlId, QueryOrder, Terms
 from gossamer.policy.parameters import dropped_parameters
 from gossamer.policy.urls import with_sorted_query
 from gossamer.settings import Settings
 from gossamer.sinks.base import SinkThread
+from gossamer.sinks.stores.address import is_store
 from gossamer.wiring.frontier import CrawlNote
-from gossamer.wiring.plan import index_address
+from gossamer.wiring.plan import index_address, index_folder
 
 
 def open_index(settings: Settings, crawl: CrawlId, terms: Terms) -> PageIndex:
@@ -21,6 +24,20 @@ def open_index(settings: Settings, crawl: CrawlId, terms: Terms) -> PageIndex:
     if terms.recrawl is not None:
         index.follow(terms.recrawl)
     return index
+
+
+def index_store(settings: Settings) -> IndexStore | None:
+    """Return the page indexes of a service. None: its crawls cannot be kept up to date, because its processes share no
+    place for indexes. Raises BadInput."""
+    place = settings.crawl.index
+    if place and not is_store(place):
+        raise BadInput(
+            f"{place} is the index of a single crawl, and a service has many. Name a PostgreSQL database, or none.",
+            option="index",
+        )
+    if not place and settings.frontier:
+        return None
+    return IndexStore(place or index_folder(settings))
 
 
 def open_noted_index(note: CrawlNote) -> PageIndex:

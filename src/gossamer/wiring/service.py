@@ -8,7 +8,7 @@ connection before the connection.
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -16,21 +16,27 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gossamer.bus.base import Bus, Topics
 from gossamer.bus.streams import StreamsBus
 from gossamer.control import stats
-from gossamer.control.admission import RequestValidator
+from gossamer.control.admission import AdmittedRequest, RequestValidator
 from gossamer.control.dispatcher import CheckedHandler, Handler, RequestDispatcher, built_in_handlers
 from gossamer.control.stats import Counters
 from gossamer.errors import BadInput
 from gossamer.extract.content_pool import has_trafilatura
 from gossamer.extras import install_advice
+from gossamer.fresh.rounds import KeptCrawl
+from gossamer.fresh.store import IndexStore
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlId
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
 from gossamer.net.guard import parse_networks
 from gossamer.services.intake import Intake
 from gossamer.services.maintenance import Expirer, Finisher, PolicyFile, Reaper
 from gossamer.services.outbound import OutboundPublisher
+from gossamer.services.recrawler import Recrawler
 from gossamer.services.reporter import ServiceReporter
 from gossamer.services.role import Role, run_role
 from gossamer.settings import Settings
@@ -45,6 +51,7 @@ from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
 from gossamer.wiring.frontier import connect_shards, open_frontier
 from gossamer.wiring.history import history_address, open_history
+from gossamer.wiring.recrawling import index_store
 from gossamer.wiring.worker import open_worker
 from gossamer.worker.seen import SeenTable
 from gossamer.worker.worker import Worker
@@ -56,6 +63,8 @@ if TYPE_CHECKING:
 
 STREAMS = "streams"
 """Address of the bus on the frontier's own server."""
+_NOTED_CRAWLS = 10_000
+"""Crawls whose latest options for visits are remembered. More take memory, fewer are noted in their indexes again."""
 _KAFKA = "kafka://"
 """Beginning of the address of a Kafka bus."""
 
@@ -136,6 +145,8 @@ class ServiceContext:
     blobs: BlobStore
     history: "HistoryStore | None"
     """Memory of crawls. None: the service keeps no history, or this process does not need it."""
+    indexes: IndexStore | None
+    """Page indexes of crawls that are kept up to date. None: there is no place for them."""
     id: str = field(default_factory=lambda: token_hex(6))
     """12 random hex digits that name this process, in its statistics and in the API's answer at `/`."""
 
@@ -155,6 +166,7 @@ async def open_service(
         topics = Topics(settings.topics.prefix)
         blobs = BlobStore(blob_place(settings))
         history = open_history(settings) if with_history else None
+        indexes = index_store(settings)
         bus = make_bus(settings, shards)
         counters = Counters(shards, prefix=settings.prefix)
         troubles = Troubles(say)
@@ -168,12 +180,13 @@ async def open_service(
                 bus=bus,
                 topics=topics,
                 counters=counters,
-                dispatcher=_dispatcher(settings, frontier, counters),
+                dispatcher=_dispatcher(settings, frontier, counters, indexes),
                 outbound=outbound,
                 metrics=Metrics(),
                 troubles=troubles,
                 blobs=blobs,
                 history=history,
+                indexes=indexes,
             )
         finally:
             if history is not None:
@@ -273,7 +286,9 @@ async def open_bus_worker(
         await shards.close()
 
 
-def _dispatcher(settings: Settings, frontier: ValkeyFrontier, counters: Counters) -> RequestDispatcher:
+def _dispatcher(
+    settings: Settings, frontier: ValkeyFrontier, counters: Counters, indexes: IndexStore | None
+) -> RequestDispatcher:
     """Return the object that parses requests, checks them and carries them out."""
     service = settings.service
     kinds, plugins = load_plugins()
@@ -283,6 +298,7 @@ def _dispatcher(settings: Settings, frontier: ValkeyFrontier, counters: Counters
         networks=parse_networks(settings.allow_networks),
         ignore_robots=settings.fetch.robots != "obey",
         content=has_trafilatura() if service.text is None else service.text,
+        recrawl=indexes is not None,
         domain_max_pages=service.max_domain_pages,
         domain_max_pending=service.domain_max_pending,
         idle_seconds=SERVICE_IDLE_SECONDS if settings.crawl.idle_seconds is None else settings.crawl.idle_seconds,
@@ -295,7 +311,28 @@ def _dispatcher(settings: Settings, frontier: ValkeyFrontier, counters: Counters
         {**plugins, **built_in},  # no name stands in both: MessageReader refuses that
         now=time.time,
         format_1_0=settings.topics.wire == "1.0",
+        keep_up_to_date=None if indexes is None else _keeper(indexes),
     )
+
+
+def _keeper(indexes: IndexStore) -> Callable[[Sequence[AdmittedRequest]], Awaitable[None]]:
+    """Return a function that notes the crawls of requests with `recrawl` in their page indexes."""
+    noted: dict[CrawlId, bytes] = {}
+    """The latest requests' options by crawl, so that many URLs of one crawl are noted once."""
+
+    async def keep(requests: Sequence[AdmittedRequest]) -> None:
+        latest = {
+            one.crawl.id: KeptCrawl(crawl=one.crawl, spider=one.spider, priority=one.priority, terms=one.terms)
+            for one in requests
+        }
+        packed = {crawl: msgspec.msgpack.encode(kept) for crawl, kept in latest.items()}
+        changed = [kept for crawl, kept in latest.items() if noted.get(crawl) != packed[crawl]]
+        await asyncio.to_thread(indexes.keep, changed)
+        if len(noted) > _NOTED_CRAWLS:
+            noted.clear()
+        noted.update(packed)
+
+    return keep
 
 
 def load_plugins() -> tuple[list[RequestKind], dict[str, Handler]]:
@@ -358,6 +395,10 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
                 retention_seconds=days * 86400.0,
             )
         )
+    if context.indexes is not None:
+        roles.append(
+            Recrawler(frontier, bus, context.topics, context.indexes, secret=frontier.secret, owner=context.id)
+        )
     if service.policy_file:
         roles.append(PolicyFile(frontier, Path(service.policy_file), troubles))
     return roles
@@ -400,6 +441,7 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
             answer_retention_seconds=service.answer_retention,
             per_app=settings.topics.per_app,
             history=context.history,
+            indexes=context.indexes,
         )
     )
 

@@ -65,6 +65,9 @@ EVENTS = ("finished", "expired", "stopped")
 RESULTS = ("page", "item", "page_1_0")
 """Messages with the output of a crawl."""
 
+CHANGES = ("change",)
+"""Messages about the pages of crawls that are kept up to date."""
+
 REST = ("poll", "rest_answer", "rest_root")
 """Bodies that only the REST API has."""
 

@@ -14,12 +14,45 @@ import msgspec
 from gossamer.errors import RequestRejected
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
-from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, Terms
+from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, RevisitOptions, Terms
 from gossamer.model.extraction import Extraction, read_extraction
 from gossamer.model.request import EMPTY_PAYLOAD, Payload
 
 _MAX_EXPIRES_AHEAD_SECONDS = 100 * 365 * 86400
 """A later time is most likely a mistake, such as milliseconds. `check_expires` words it as a hundred years."""
+
+_SECONDS_OF_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+class RecrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Options by which a crawl is kept up to date. Fields as in the schema `crawl`."""
+
+    budget: str = ""
+    """VISITS/TIME; empty: no limit."""
+    min: str = "1h"
+    max: str = "30d"
+
+    def options(self) -> RevisitOptions:
+        """Return the options as workers get them. The texts must match the schema. Raises RequestRejected."""
+        visits, seconds = 0, 0.0
+        if self.budget:
+            number, _, span = self.budget.partition("/")
+            visits, seconds = int(number), _seconds(span if span[0].isdecimal() else f"1{span}")
+        shortest, longest = _seconds(self.min), _seconds(self.max)
+        if shortest > longest:
+            raise RequestRejected(f"min, {self.min}, is longer than max, {self.max}", field="recrawl")
+        return RevisitOptions(
+            shortest=shortest,
+            longest=longest,
+            budget_visits=visits,
+            budget_seconds=seconds,
+            confirm=min(600.0, longest),
+        )
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds of a time such as `90s`, `12h` or `7d`."""
+    return float(int(text[:-1]) * _SECONDS_OF_UNITS[text[-1]])
 
 
 class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +115,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     retries: int | None = None
     fresh: bool = False
     """True: if the crawl has finished, fetch everything again."""
+    recrawl: RecrawlRequest | None = None
+    """Present: the crawl is kept up to date."""
 
     def check_expires(self, *, now: float) -> None:
         """Raise RequestRejected if `expires` has passed or is more than a hundred years ahead. `now`: epoch seconds."""
@@ -142,6 +177,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             assets=read_kinds(self.assets or ()),
             max_assets=self.max_assets,
             render=self.render,
+            recrawl=None if self.recrawl is None else self.recrawl.options(),
         )
 
     def content(self) -> ContentOptions | None:

@@ -7,10 +7,10 @@ import jsonschema_rs
 import pytest
 
 from gossamer.model.crawl import CONCURRENCY_RANGE, HITS_RANGE, SCALE_RANGE, WINDOW_SECONDS_RANGE
-from gossamer.model.messages.reader import ANSWERS, EVENTS, REQUESTS, REST, RESULTS, schema
+from gossamer.model.messages.reader import ANSWERS, CHANGES, EVENTS, REQUESTS, REST, RESULTS, schema
 from gossamer.model.record import ItemRecord, PageRecord
 
-EVERY = (*REQUESTS, *ANSWERS, *EVENTS, *RESULTS, "dead_letter", *REST)
+EVERY = (*REQUESTS, *ANSWERS, *EVENTS, *RESULTS, *CHANGES, "dead_letter", *REST)
 every_schema = pytest.mark.parametrize("name", EVERY)
 
 ID = {"uuid": "7f1c", "appid": "testapp"}
@@ -103,7 +103,7 @@ def test_every_field_is_described(name: str) -> None:
         assert part.get("description"), field
 
 
-@pytest.mark.parametrize("name", [*ANSWERS, *EVENTS, *RESULTS])
+@pytest.mark.parametrize("name", [*ANSWERS, *EVENTS, *RESULTS, *CHANGES])
 def test_examples_show_every_field_that_is_always_there(name: str) -> None:
     shown = {field for example in schema(name)["examples"] for field in example}
     assert shown >= set(schema(name)["required"])

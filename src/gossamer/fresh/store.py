@@ -1,0 +1,60 @@
+"""The page indexes of a service: one for each crawl that is kept up to date, in one folder or database. Blocking."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gossamer.errors import BadInput
+from gossamer.fresh.database import index_names
+from gossamer.fresh.index import PageIndex
+from gossamer.fresh.rounds import KeptCrawl
+from gossamer.model.crawl import CrawlId
+from gossamer.sinks.stores.address import is_store
+
+_KEPT: Final = "kept"
+"""Fact of an index whose pages a service visits: the crawl and the options of its requests."""
+
+
+class IndexStore:
+    """Page indexes in a folder of SQLite files, for the processes of one machine, or in a PostgreSQL database."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def names(self) -> list[str]:
+        """Return the names of all indexes, which are tokens of crawls. Raises SinkError."""
+        return index_names(self._place)
+
+    def open(self, name: str, crawl: CrawlId | None = None) -> PageIndex:
+        """Open the index with this name; with `crawl`, make it if it does not exist. Raises SinkError."""
+        address = self._place if is_store(self._place) else str(Path(self._place) / f"{name}.sqlite")
+        return PageIndex.open(address, name, crawl_id=str(crawl) if crawl is not None else "")
+
+    def find(self, crawl: CrawlId) -> PageIndex:
+        """Open the index of a crawl. Raises BadInput for a crawl that has none."""
+        if crawl.token not in self.names():
+            raise BadInput(f"the crawl {crawl} is not kept up to date. Submit its requests with recrawl.")
+        return self.open(crawl.token, crawl)
+
+    def keep(self, crawls: Sequence[KeptCrawl]) -> None:
+        """Note that these crawls are kept up to date; of several of one crawl, the last one decides. May be
+        repeated."""
+        for kept in {kept.crawl.id: kept for kept in crawls}.values():
+            index = self.open(kept.crawl.id.token, kept.crawl.id)
+            try:
+                index.note(_KEPT, msgspec.json.encode(kept).decode())
+            finally:
+                index.close()
+
+
+def kept_crawl(index: PageIndex) -> KeptCrawl | None:
+    """Return the crawl whose pages a service visits. None: it visits none."""
+    text = index.fact(_KEPT)
+    return msgspec.json.decode(text, type=KeptCrawl) if text else None
+
+
+def end_visits(index: PageIndex) -> None:
+    """Note that the crawl is not kept up to date any more, until a request asks for it again. Its changes stay."""
+    index.note(_KEPT, "")

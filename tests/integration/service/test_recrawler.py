@@ -1,0 +1,110 @@
+"""A crawl of a service that is kept up to date: visits, changes by REST and on the bus, a service that is killed."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+
+from gossamer.control.admission import RequestValidator
+from gossamer.errors import BadInput, RequestRejected
+from gossamer.model.messages.reader import schema
+from gossamer.model.messages.requests import CrawlRequest, RecrawlRequest
+from gossamer.settings import Settings
+from gossamer.settings.crawl import CrawlSettings
+from gossamer.wiring.recrawling import index_store
+from tests.integration.test_recrawl import Served, serving, write
+from tests.servers.crawling import gossamer
+from tests.servers.service import Up, up
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("web") / "site") as served:
+        write(served, "index.html", links=("a.html", "b.html"))
+        write(served, "a.html")
+        write(served, "b.html")
+        yield served
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with up(tmp_path_factory.mktemp("up"), "--allow-network", "127.0.0.0/8") as service:
+        yield service
+
+
+def submit(service: Up, site: Served, **fields: Any) -> httpx.Response:
+    request = {"appid": "app", "crawlid": "docs", "url": f"{site.url}/", "maxdepth": 3, **fields}
+    return httpx.post(f"{service.api}/v1/crawls", json=request)
+
+
+def changes(service: Up, since: int = 0) -> list[dict[str, Any]]:
+    answer = httpx.get(f"{service.api}/v1/crawls/app/docs/changes", params={"since": since})
+    return answer.json()["items"] if answer.status_code == 200 else []
+
+
+def told(service: Up, count: int, since: int = 0) -> dict[str, str]:
+    """So many changes, by the end of their URL."""
+    until = time.monotonic() + 60
+    while len(found := changes(service, since)) < count:
+        assert time.monotonic() < until, found
+        time.sleep(0.05)
+    return {one["url"].rpartition("/")[2]: one["change"] for one in found}
+
+
+def test_pages_are_visited_and_changes_told_also_after_a_kill(service: Up, site: Served) -> None:
+    assert submit(service, site, recrawl={"min": "1s", "max": "1s"}).status_code == 201
+    assert told(service, 3) == dict.fromkeys(("", "a.html", "b.html"), "new")
+    last = changes(service)[-1]["cursor"]
+    write(site, "a.html", "other")
+    assert told(service, 1, last) == {"a.html": "changed"}
+    service.kill()
+    (site.folder / "b.html").unlink()
+    service.start()
+    assert told(service, 2, last) == {"a.html": "changed", "b.html": "gone"}
+    assert site.answers["/a.html", 200] == 2
+    assert site.answers["/a.html", 304] > 0
+
+
+def test_changes_are_on_the_bus(service: Up, site: Served) -> None:
+    ids = {one["id"] for one in changes(service)}
+    done = gossamer(
+        "dump", "demo.changes", "--from-beginning", "--limit", str(len(ids)), "-c", "me", cwd=service.folder
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {line["id"] for line in lines} == ids
+    for line in lines:
+        jsonschema_rs.validator_for(schema("change")).validate(line)
+    assert {(line["appid"], line["crawlid"]) for line in lines} == {("app", "docs")}
+
+
+def test_bad_input_is_refused_with_the_reason(service: Up, site: Served) -> None:
+    for fields, reason in (
+        ({"min": "2d", "max": "1d"}, "min, 2d, is longer than max, 1d"),
+        ({"budget": "many"}, "must be VISITS/TIME, like 5000/1d"),
+        ({"max": "soon"}, "must be a time such as 30m, 12h or 7d"),
+    ):
+        answer = submit(service, site, recrawl=fields)
+        assert answer.status_code == 400
+        assert reason in answer.json()["detail"]
+    answer = httpx.get(f"{service.api}/v1/crawls/app/other/changes")
+    assert answer.status_code == 404
+    assert "the crawl app/other is not kept up to date" in answer.json()["detail"]
+    answer = httpx.get(f"{service.api}/v1/crawls/app/docs/changes", params={"since": 10**9})
+    assert answer.status_code == 400
+    assert "is not one of this crawl" in answer.json()["detail"]
+
+
+def test_a_service_without_a_place_for_indexes_says_so(tmp_path: Path) -> None:
+    shared = Settings(data_dir=tmp_path, frontier="redis://127.0.0.1:1")
+    assert index_store(shared) is None
+    with pytest.raises(RequestRejected, match=r"the setting crawl\.index names one"):
+        RequestValidator(now=time.time).admit(
+            CrawlRequest(appid="a", crawlid="b", url="http://a.test/", recrawl=RecrawlRequest())
+        )
+    with pytest.raises(BadInput, match="is the index of a single crawl"):
+        index_store(Settings(data_dir=tmp_path, crawl=CrawlSettings(index="some.db")))
