@@ -43,6 +43,20 @@ class ProgramNames(OptionNames):
         return option
 
 
+_REQUEST_FIELDS = {"deny": "deny_regex", "drop_parameter": "drop_parameters"}
+
+
+class RequestNames(OptionNames):
+    """Names of options in requests to a service, for those that differ or may be named to its users."""
+
+    def named(self, option: str, value: object = None) -> str:
+        """Return an option as the reader writes it: `"path_repeats": 1`."""
+        field = _REQUEST_FIELDS.get(option, option)
+        if value is None:
+            return field
+        return f'"{field}": ["{value}"]' if field == "drop_parameters" else f'"{field}": {value}'
+
+
 reader: ContextVar[OptionNames] = ContextVar("reader", default=OptionNames())  # noqa: B039 (it has no state)
 """Names for the reader of the messages of this task or thread."""
 

@@ -9,7 +9,11 @@ import pytest
 
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.fakeweb.server import Server as Web
+from gossamer.model.crawl import Terms
+from gossamer.telemetry.patterns import growth_sentences
+from gossamer.wiring.worker import open_worker
 from gossamer_fakeweb import fetches
+from tests.integration.test_worker_service import Request, open_service
 from tests.servers.crawling import FAST_FLAGS, command, crawl, gossamer, resolving
 
 HOSTILE = WebSpec(hosts=1, pages=1, hostile=True)
@@ -64,6 +68,34 @@ async def test_what_grows_is_named_while_the_crawl_goes_on(tmp_path: Path) -> No
                 process.kill()
     assert b"/calendar?month=*" in line
     assert b"--pattern-max-pages" in line
+
+
+async def test_a_service_names_what_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its worker logs it once, and everyone who asks for the crawl is told, with the fields of a request."""
+    monkeypatch.setattr("gossamer.wiring.worker._GROWTH_POLL_SECONDS", 0.05)
+    async with serve(HOSTILE) as web, open_service(tmp_path) as service:
+        terms = Terms(allowed_domains=("bad-calendar.test",))
+        run = await service.submit(Request(f"http://bad-calendar.test:{web.port}/", terms))
+        async with open_worker(service.settings(), service.frontier, pool="shared") as worker:
+            working = asyncio.create_task(worker.run())
+            while not (info := await service.frontier.crawl_info(run.crawl.id)) or not info.growing:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            assert worker.tally().growing == {}  # which has no crawl to which it belongs
+        info = await service.frontier.crawl_info(run.crawl.id)  # it went on meanwhile
+        assert info is not None
+        [sentence] = growth_sentences(info)
+        shown = await asyncio.to_thread(
+            gossamer, "crawls", "show", "app/c", "--frontier", service.address, cwd=tmp_path
+        )
+    assert "/calendar?month=* may have no end: " in sentence
+    assert '"pattern_max_pages": N' in sentence
+    logged = [message for message in caplog.messages if message.startswith("pages_without_end app/c: ")]
+    assert len(logged) == 1
+    assert sentence in shown.stdout
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from gossamer.control.retries import retry_failed
 from gossamer.errors import BadInput, FrontierError, HistoryUnavailable
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
+from gossamer.telemetry.patterns import growth_sentence, leading_patterns
 from gossamer.web.problems import Problem
 
 if TYPE_CHECKING:
@@ -102,6 +103,21 @@ class DomainPage(ResponseModel):
     """Start of the next page; empty if this is the last one"""
 
 
+class GrowingPattern(ResponseModel):
+    """Pages of a crawl that may have no end, such as those of a calendar."""
+
+    pattern: str
+    """Their URLs: N stands for a number, * for a value, … for any characters"""
+    pages: int
+    """Fetched pages, as far as they were counted"""
+    depth: int
+    """Most links between the start of the crawl and one of them"""
+    example: str
+    """URL of one of them"""
+    advice: str
+    """Sentence on what grows, and on the fields of a request that bound it"""
+
+
 class CrawlDetails(CrawlSummary):
     """State and counts of a crawl, also by spider and priority."""
 
@@ -118,6 +134,8 @@ class CrawlDetails(CrawlSummary):
     """Failed requests that `retry` can queue again"""
     forgotten_failed: int = 0
     """Failed requests that are not kept for a retry, because there were too many"""
+    growing: list[GrowingPattern] = Field(default_factory=list)
+    """Patterns of URLs whose pages may have no end"""
     to_render: int = 0
     """Waiting requests that are to be rendered in a browser"""
     without_browser: int = 0
@@ -301,6 +319,16 @@ async def show_crawl(
         spiders={spider: _counts(counts) for spider, counts in info.spiders.items()},
         kept_failed=info.kept_failed if summary["state"] in _RETRIED else 0,
         forgotten_failed=info.forgotten_failed,
+        growing=[
+            GrowingPattern(
+                pattern=pattern,
+                pages=count.pages,
+                depth=count.depth,
+                example=count.example,
+                advice=growth_sentence(pattern, count, pool=info.pool),
+            )
+            for pattern, count in leading_patterns(info.growing).items()
+        ],
         to_render=info.rendering.waiting,
         without_browser=without_browser,
         **_options(info.options or Crawl(id=crawl)),

@@ -12,6 +12,7 @@ import msgspec
 
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
+from gossamer.model.growth import PatternCount
 
 
 class SpiderCounts(msgspec.Struct):
@@ -75,6 +76,8 @@ class CrawlInfo(msgspec.Struct):
     repairs: int = 0
     """Number of repairs that found wrong counts, because a server had lost a part of its writes. More requests may be
     gone than those that count as lost: others that were there twice make up for them in the counts."""
+    growing: dict[str, PatternCount] = {}
+    """Pages that may have no end, by the pattern of their URLs: only patterns with many."""
     queued_by_priority: dict[int, int] = {}
     spiders: dict[str, SpiderCounts] = {}
     options: Crawl | None = None

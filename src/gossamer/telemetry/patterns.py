@@ -8,11 +8,13 @@ none of these kinds costs almost nothing.
 """
 
 import heapq
-from enum import StrEnum
 
 import msgspec
 
-from gossamer.option_names import named
+from gossamer.model.crawl import SHARED_POOL, CrawlId, Run
+from gossamer.model.growth import Growth, PatternCount
+from gossamer.model.info import CrawlInfo
+from gossamer.option_names import RequestNames, reader
 from gossamer.policy.patterns import MANY_REPEATS, Signs, signs_of, url_pattern
 from gossamer.policy.urls import origin
 
@@ -25,46 +27,34 @@ _PATTERNS_COUNTED = 2000
 """Patterns that a process counts at once."""
 
 
-class Growth(StrEnum):
-    """Reason to think that the pages of a pattern have no end."""
-
-    DEEP = "deep"
-    """They are many links away from the start."""
-    REPEATS = "repeats"
-    """Their paths repeat directories."""
-    SESSIONS = "sessions"
-    """A parameter has another token on each page."""
-    PARAMETERS = "parameters"
-    """Many parameters are combined."""
-
-
 _SHOWN_FROM = {Growth.DEEP: 200, Growth.REPEATS: 100, Growth.SESSIONS: 500, Growth.PARAMETERS: 1000}
 """Pages of a pattern from which it is named."""
 
 
-class PatternCount(msgspec.Struct):
-    """Pages of one pattern."""
+class CountedPattern(msgspec.Struct):
+    """Pages of one pattern that this process has fetched for one crawl."""
 
-    growth: Growth
-    pages: int = 0
-    depth: int = 0
-    """Most links between the start of the crawl and one of them."""
-    example: str = ""
-    """URL of the latest of them."""
+    run: Run
+    """Run of the crawl in which the latest of them was fetched."""
+    pattern: str
+    count: PatternCount
+    reported: int = 0
+    """Pages of which the frontier knows."""
 
-    def plus(self, other: "PatternCount") -> "PatternCount":
-        """Return the sum as a new object."""
-        depth, pages = max(self.depth, other.depth), self.pages + other.pages
-        return PatternCount(self.growth, pages, depth, other.example or self.example)
+    @property
+    def is_shown(self) -> bool:
+        """True: there are so many of them that a person should know."""
+        return self.count.pages >= _SHOWN_FROM[self.count.growth]
 
 
 class PatternCounts:
     """Counts the fetched pages of one process that may belong to pages without end."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, PatternCount] = {}
+        self._counts: dict[tuple[CrawlId, str], CountedPattern] = {}
+        """By crawl and pattern."""
 
-    def count(self, url: str, depth: int) -> None:
+    def count(self, run: Run, url: str, depth: int) -> None:
         """Count a fetched page, if its canonical URL or its depth asks for it. Called for every page."""
         if depth < _DEEP and "?" not in url and url.count("/") < _MANY_SLASHES:
             return
@@ -73,19 +63,29 @@ class PatternCounts:
         if growth is None:
             return
         pattern = url_pattern(url)
-        count = self._counts.get(pattern)
-        if count is None:
+        key = (run.crawl.id, pattern)
+        counted = self._counts.get(key)
+        if counted is None:
             if len(self._counts) >= _PATTERNS_COUNTED:
-                leading = heapq.nlargest(_PATTERNS_COUNTED // 2, self._counts.items(), key=lambda pair: pair[1].pages)
-                self._counts = dict(leading)
-            count = self._counts[pattern] = PatternCount(growth)
+                pairs = self._counts.items()
+                self._counts = dict(heapq.nlargest(_PATTERNS_COUNTED // 2, pairs, key=lambda pair: pair[1].count.pages))
+            counted = self._counts[key] = CountedPattern(run, pattern, PatternCount(growth))
+        elif counted.run.number != run.number:  # the counts of an earlier run are over
+            counted.count, counted.reported = PatternCount(growth), 0
+        counted.run = run
+        count = counted.count
         count.pages += 1
         count.depth = max(count.depth, depth)
         count.example = url
 
     def shown(self) -> dict[str, PatternCount]:
-        """Return the patterns that have so many pages that a person should know of them."""
-        return {pattern: count for pattern, count in self._counts.items() if count.pages >= _SHOWN_FROM[count.growth]}
+        """Return the patterns of all crawls that have so many pages that a person should know of them."""
+        return {counted.pattern: counted.count for counted in self._counts.values() if counted.is_shown}
+
+    def unreported(self) -> list[CountedPattern]:
+        """Return the patterns with so many pages of which the frontier does not know them all."""
+        counts = self._counts.values()
+        return [counted for counted in counts if counted.is_shown and counted.count.pages > counted.reported]
 
 
 def _growth(signs: Signs, depth: int) -> Growth | None:
@@ -107,8 +107,15 @@ def leading_patterns(counts: dict[str, PatternCount]) -> dict[str, PatternCount]
     return {pattern: counts[pattern] for pattern in found.values()}
 
 
-def growth_sentence(pattern: str, count: PatternCount) -> str:
-    """Return what grows, and what a person can do if it has no end."""
+def growth_sentences(info: CrawlInfo) -> list[str]:
+    """Return what grows in a crawl that the frontier knows, as `growth_sentence` does: the largest of each site and
+    kind."""
+    return [growth_sentence(*pair, pool=info.pool) for pair in leading_patterns(info.growing).items()]
+
+
+def growth_sentence(pattern: str, count: PatternCount, *, pool: str = "") -> str:
+    """Return what grows, and what a person can do if it has no end. `pool`: the crawl's group of workers."""
+    named = (RequestNames() if pool == SHARED_POOL else reader.get()).named
     begin = f"{pattern} may have no end: {count.pages:,} pages so far, "
     example = f", for example {count.example}."
     match count.growth:

@@ -14,10 +14,11 @@ from typing import TypeVar
 import msgspec
 
 from gossamer.model.extraction import RULE
+from gossamer.model.growth import PatternCount
 from gossamer.policy.words import counted
 from gossamer.telemetry.filters import FilterCount, FilterCounts, merged
 from gossamer.telemetry.logs import SeedErrors
-from gossamer.telemetry.patterns import PatternCount, PatternCounts
+from gossamer.telemetry.patterns import PatternCounts
 
 T = TypeVar("T")
 
@@ -397,7 +398,8 @@ class WorkerCounts:
         self.tally.retry_at = self._retries[0] if self._retries else 0.0
         self.tally.hosts = leading(self._hosts)
         self.tally.filters = self.filters.shown()
-        self.tally.growing = self.patterns.shown()
+        if self.seeds is not None:
+            self.tally.growing = self.patterns.shown()
         self.tally.unlinked = len(self.listed)
         self.tally.unlinked_example = next(iter(self.listed.values()), "")
 

@@ -19,6 +19,7 @@ from gossamer.commit.committer import CommitLimits, Committer, VisitedPages
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import FrontierAccess
+from gossamer.errors import FrontierError
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
 from gossamer.fetch.egress import MAX_RESPONSE_BYTES, EgressMonitor
@@ -39,6 +40,7 @@ from gossamer.settings import Settings
 from gossamer.sinks.base import ReaderFirst, Sink
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import SeedErrors, Troubles
+from gossamer.telemetry.patterns import growth_sentence
 from gossamer.telemetry.performance import PerformanceRecorder
 from gossamer.telemetry.recordings import FOLDER, this_process
 from gossamer.telemetry.tally import Tally, WorkerCounts
@@ -81,6 +83,8 @@ _SILENCE_POLL_SECONDS = 0.5
 _PROXIES_POLL_SECONDS = 0.2
 """Interval at which the worker checks which proxies can be used, where each has a budget of its own. Until then, hits
 of a proxy that rests are lost, or those of one that is back are not used."""
+_GROWTH_POLL_SECONDS = 5.0
+"""Pause between two reports of pages that may have no end."""
 _OUTAGES_POLL_SECONDS = 30.0
 """Interval at which reports about proxies that no request needs any more are ended."""
 _MIN_CONNECTIONS = 512
@@ -202,6 +206,7 @@ async def open_worker(
                     _in_background(parts.tell_of_silence(worker)),
                     _in_background(parts.follow_proxies(holder)),
                     parts.logged_in(worker, holder),
+                    _in_background(parts.report_growth()),
                 ):
                     yield worker
     finally:
@@ -382,6 +387,20 @@ class _WorkerParts:
                 what = "the browser" if is_rendered else self._clients.waiting_for()
                 seeds.report("silence", f"No answer from {url} for {seconds:.1f} s: waiting for {what}. Ctrl-C stops.")
                 return
+
+    async def report_growth(self) -> None:
+        """Tell the frontier about pages that may have no end, and the log of a service once for each pattern."""
+        patterns = self._counts.patterns
+        while True:
+            await asyncio.sleep(_GROWTH_POLL_SECONDS)
+            for found in patterns.unreported():
+                run, count, pages = found.run, found.count, found.count.pages
+                if not found.reported and self._run is None:
+                    sentence = growth_sentence(found.pattern, count, pool=run.crawl.pool)
+                    log.warning("%s %s: %s", logs.PAGES_WITHOUT_END, run.crawl.id, sentence)
+                with contextlib.suppress(FrontierError):  # a hint, which the next turn repeats
+                    await self._frontier.note_growth(run, found.pattern, count, pages=pages - found.reported)
+                    found.reported = pages
 
     async def close(self) -> None:
         """Close the parts, each before those that it uses; the outputs last, because they may raise SinkError."""

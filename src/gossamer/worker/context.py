@@ -221,7 +221,7 @@ class Context:
     @property
     def watches_patterns(self) -> bool:
         """True: pages that may have no end are counted, to tell a person about them."""
-        return self.run.crawl.pool != SHARED_POOL and self.terms.pattern_max_pages is None
+        return self.terms.pattern_max_pages is None
 
     @property
     def scope(self) -> LinkScope:

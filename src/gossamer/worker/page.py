@@ -151,7 +151,7 @@ class PageReader:
             _add_all_links(context, lease, links, finished, self._counts, data_epoch)
             finished.size += urls_size(links.urls)
         if follows and context.watches_patterns:
-            self._counts.patterns.count(attempt.url, lease.depth)
+            self._counts.patterns.count(lease.run, attempt.url, lease.depth)
         if context.asset_kinds and document is not None:
             size = batches_size(finished.batches)
             add_assets(attempt, document, decoded.encoding, finished)

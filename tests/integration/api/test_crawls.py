@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from gossamer.fetch.robots_service import RobotsRecord, pack
+from gossamer.model.crawl import CrawlId
+from gossamer.model.growth import Growth, PatternCount
 from gossamer.model.request import Outcome, Settlement
 from gossamer.policy.robots import RobotsOutcome
 
@@ -416,3 +418,29 @@ async def test_the_pace_of_a_crawl_names_the_limit_that_each_domain_waits_for(se
     assert (await service.http.get("/v1/domains/site.example/load")).json()["blocked_until"] > 1e9
     assert (await service.http.get("/v1/domains/a..b/load")).status_code == 400
     await worker.close()
+
+
+async def test_pages_that_may_have_no_end_are_named_with_the_fields_that_bound_them(service: Service) -> None:
+    """Several workers count them, each its own; few patterns of a run are kept, and those of other runs are not."""
+    await service.http.post("/v1/crawls", json=crawl("https://a.example/"))
+    frontier, crawl_id = service.context.frontier, CrawlId("shop", "prices")
+    run = await frontier.latest_run(crawl_id)
+    assert run is not None
+    pattern, example = "https://a.example/cal?month=*", "https://a.example/cal?month=230"
+    for pages, depth in ((200, 201), (30, 90)):
+        await frontier.note_growth(run, pattern, PatternCount(Growth.DEEP, pages, depth, example), pages=pages)
+    for number in range(30):
+        count = PatternCount(Growth.DEEP, 1, 30, f"https://a.example/{number}")
+        await frontier.note_growth(run, f"https://a.example/{number}", count, pages=1)
+    info = await frontier.crawl_info(crawl_id)
+    assert info is not None
+    assert len(info.growing) == 20
+    [shown] = (await service.http.get("/v1/crawls/shop/prices")).json()["growing"]
+    assert (shown["pattern"], shown["pages"], shown["depth"], shown["example"]) == (pattern, 230, 201, example)
+    assert '"pattern_max_pages": N' in shown["advice"]
+    await frontier.note_growth(
+        msgspec.structs.replace(run, number=run.number + 1), pattern, PatternCount(Growth.DEEP, 9, 9, example), pages=9
+    )
+    info = await frontier.crawl_info(crawl_id)
+    assert info is not None
+    assert info.growing[pattern].pages == 230

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import msgspec
 from rich.cells import cell_len
 
 from gossamer.cli import options, tables, terminal
@@ -38,6 +39,7 @@ from gossamer.model.info import CrawlInfo, SpiderCounts, UrlInfo
 from gossamer.net.credentials import hide_secrets
 from gossamer.policy.words import REPAIRED, counted, retries_text
 from gossamer.settings import Settings
+from gossamer.telemetry.patterns import growth_sentences
 from gossamer.valkey.datadir import running_address, running_process
 from gossamer.wiring.frontier import (
     CrawlNote,
@@ -280,6 +282,7 @@ class _ListedCrawl:
             "retried": total.retried if total else None,
             "in_flight": total.leased if total else None,
             "repairs": self.info.repairs if self.info else None,
+            "growing": msgspec.to_builtins(self.info.growing) if self.info else None,
             "outputs": list(self.outputs),
         }
 
@@ -371,6 +374,7 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
             f"  {counted(crawl.info.seen, 'URL')} known, spiders: {', '.join(crawl.info.spiders) or 'none'}",
         ]
         lines += [f"    {one.reason} {one.total:,}{_such_as(one.urls)}" for one in failed]
+        lines += [f"  {sentence}" for sentence in growth_sentences(crawl.info)]
         if crawl.info.repairs:
             lines.append(f"  {REPAIRED}")
     if crawl.outputs:

@@ -18,6 +18,7 @@ from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
 from gossamer.policy.words import REPAIRED, browser_text, counted, retries_text
+from gossamer.telemetry.patterns import growth_sentences
 from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext
 
@@ -133,6 +134,7 @@ def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo, without_browser: int) 
     ]
     if without_browser:
         lines.append(f"  {browser_text(without_browser)}")
+    lines += [f"  {sentence}" for sentence in growth_sentences(crawl)]
     if crawl.repairs:
         lines.append(f"  {REPAIRED}")
     terminal.print_result("\n".join(lines))

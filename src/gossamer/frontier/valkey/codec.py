@@ -20,6 +20,7 @@ import msgspec
 from gossamer.errors import BadInput, FrontierIncompatible
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Order, Rate, Run, Terms
+from gossamer.model.growth import Growth, PatternCount
 from gossamer.model.request import MAX_PAYLOAD_BYTES, Batch, Lease, request_id, request_id_prefix
 from gossamer.policy.cache import BoundedCache
 
@@ -57,6 +58,7 @@ class _CrawlRow(msgspec.Struct, array_like=True, frozen=True):
 _pack = msgspec.msgpack.Encoder().encode
 _decode_crawl_row = msgspec.msgpack.Decoder(_CrawlRow).decode
 _decode_terms = msgspec.msgpack.Decoder(Terms).decode
+_decode_growth = msgspec.msgpack.Decoder(dict[str, tuple[Growth, int, int, str]]).decode
 _decode_raws = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
@@ -119,6 +121,12 @@ def pack_crawl(crawl: Crawl) -> bytes:
         crawl.keep_failed, crawl.keep_all_failed,
     )  # fmt: skip
     return _pack(row)
+
+
+def unpack_growth(blob: bytes) -> dict[str, PatternCount]:
+    """Return counts of pages that may have no end, by pattern, from their stored form (note_growth.lua)."""
+    with decoding("counts of pages"):
+        return {pattern: PatternCount(*row) for pattern, row in _decode_growth(blob).items()}
 
 
 def unpack_crawl(blob: bytes) -> Crawl:

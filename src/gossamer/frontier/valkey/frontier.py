@@ -41,7 +41,9 @@ from gossamer.frontier.valkey.policies import PolicyStore
 from gossamer.frontier.valkey.queries import FrontierQueries
 from gossamer.frontier.valkey.submissions import RequestSubmitter
 from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
+from gossamer.model.growth import PatternCount
 from gossamer.model.request import Batch
+from gossamer.policy.urls import host, registered_domain
 from gossamer.valkey.shards import Shards
 
 _CLAIM_MS = 20_000
@@ -51,6 +53,9 @@ processes handle the same item. `claim` and `StartClaims` name the 20 s, too."""
 _CLAIMS_KEPT_MS = 30 * 86400 * 1000
 """Life of the record of a crawl's claims after the last change. May be longer; if it is shorter, a crawl that is
 resumed later repeats its start items. `claim` and `KeyPattern.ONCE` name the 30 days, too."""
+_PATTERNS_KEPT = 20
+"""Patterns of a run of which each shard keeps that their pages may have no end. More make each reading of the run's
+counters larger."""
 _KEY_OF_ITEM = "item:"
 """Beginning of the names under which keys of items are claimed, beside the tasks of a crawl. Must not change, or a
 crawl that is resumed writes items again."""
@@ -257,6 +262,13 @@ class ValkeyFrontier(FrontierQueries, PolicyStore):
             *(self._commands.call(shard, "set_crawl_limits", *arguments, confirmed=True) for shard in shards)
         )
         return msgspec.structs.replace(run, crawl=crawl)
+
+    async def note_growth(self, run: Run, pattern: str, count: PatternCount, *, pages: int) -> None:
+        """Add these pages of a run, which may have no end, to what `crawl_info` returns. A call that fails may have
+        counted them."""
+        shard = self.shard_of(registered_domain(host(count.example)))
+        arguments = (run.crawl.id.token, run.number, pattern, count.growth.value, pages, count.depth, count.example)
+        await self._commands.call(shard, "note_growth", *arguments, _PATTERNS_KEPT)
 
     async def add(self, run: Run, terms: Terms, batches: Sequence[Batch], *, seeds: bool = False) -> AddResult:
         """Queue the URLs that this run has not seen. Dedupe and enqueue are one step.

@@ -102,6 +102,8 @@ def _add_counters(info: CrawlInfo, counters: Mapping[bytes, bytes]) -> None:
     info.repairs += int(counters.get(b"w", 0))
     info.kept_failed += int(counters.get(b"k", 0))
     info.forgotten_failed += int(counters.get(b"v", 0))
+    if packed := counters.get(b"g"):
+        info.growing |= codec.unpack_growth(packed)
     for field, value in counters.items():
         kind, _, rest = field.partition(b":")
         if not rest:  # not a counter of a spider
