@@ -112,7 +112,7 @@ analytics-programs:
 
 docs: .cache/docs/.installed  ## The documentation as a site with search, in .cache/site.
 	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --quiet
-	@echo "Open .cache/site/index.html"
+	@echo "Open .cache/site/index.html; with search: $(PYTHON) -m http.server -d .cache/site -b 127.0.0.1, then http://127.0.0.1:8000"
 
 .cache/docs/.installed: requirements-docs.lock
 	@PYTHON=$(PYTHON) tools/setup docs

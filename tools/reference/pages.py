@@ -2,6 +2,7 @@
 
 import html
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from tools.reference.schemas import duckdb_table, pandas_columns, spark_columns,
 from tools.reference.scrapy_project import scrapy_page
 
 _ANALYSE = Path(__file__).parents[2] / "docs" / "howto" / "analyse.md"
+_MANY = 6
+"""Number of commands from which an option that they share is explained once."""
+_TABLE = ("| option | meaning |", "|---|---|")
 MADE = "<!-- Made by `python -m tools.reference`; do not edit. -->"
 
 
@@ -57,8 +61,11 @@ def cli_page() -> str:
     lines.append("")
     commands = all_commands()
     crawl = {_row(one) for one in next(one for one in commands if one.name == "crawl").parameters}
+    counts = Counter(_row(one) for command in commands for one in command.parameters if not one.is_argument)
+    shared = [row for row, count in counts.items() if count >= _MANY and row not in crawl]
     for command in commands:
-        lines += _command(command, set() if command.name == "crawl" else crawl)
+        lines += _command(command, crawl if command.name != "crawl" else set(), {*shared})
+    lines += ["## Shared options", "", "Many commands have these.", "", *_TABLE, *shared]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -109,34 +116,36 @@ def _linked(name: str) -> str:
     return f"{name} ({commands})"
 
 
-def _command(command: ProgramCommand, told: set[str]) -> Iterator[str]:
-    """Yield the section of a command. `told`: rows of options that stand at `gossamer crawl`."""
+def _command(command: ProgramCommand, crawl: set[str], shared: set[str]) -> Iterator[str]:
+    """Yield the section of a command. `crawl`, `shared`: rows of options that stand at `gossamer crawl`, and at the end
+    of the page."""
     usage = " ".join(one.metavar for one in command.parameters if one.is_argument)
     yield f"## {command.path}"
     yield ""
     yield f"`{command.path} {usage} [options]`".replace("  ", " ")
     yield ""
     for text in command.paragraphs:
-        yield f"    {text}" if text.startswith("gossamer ") else text
+        yield f"    {text}" if text.startswith("gossamer ") else _escaped(text)
         yield ""
     panels: dict[str, list[str]] = {}
-    shared = []
+    elsewhere: dict[str, list[str]] = {}
     for one in command.parameters:
         if one.is_argument:
             continue
-        if (row := _row(one)) in told:
-            shared.append(f"`{one.flags[0]}`")
+        if (row := _row(one)) in crawl:
+            elsewhere.setdefault("[gossamer crawl](#gossamer-crawl)", []).append(f"`{one.flags[0]}`")
+        elif row in shared:
+            elsewhere.setdefault("[many commands](#shared-options)", []).append(f"`{one.flags[0]}`")
         else:
             panels.setdefault(one.description.panel, []).append(row)
     for panel, options in panels.items():
         yield f"### {panel}"
         yield ""
-        yield "| option | meaning |"
-        yield "|---|---|"
+        yield from _TABLE
         yield from options
         yield ""
-    if shared:
-        yield f"Like [gossamer crawl](#gossamer-crawl) it also has {', '.join(shared)}."
+    for place, flags in elsewhere.items():
+        yield f"Like {place} it also has {', '.join(flags)}."
         yield ""
 
 
@@ -148,8 +157,16 @@ def _row(one: Parameter) -> str:
 
 def _code(text: str) -> str:
     """Return code for a cell. A bar needs an entity, which backticks would show as it is written."""
-    return f"<code>{_cell(html.escape(text, quote=False))}</code>" if "|" in text else f"`{text}`"
+    return f"<code>{_cell(text)}</code>" if "|" in text else f"`{text}`"
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "&#124;")
+    """Return a text for a cell, with its code in backticks."""
+    return _escaped(" ".join(text.split())).replace("|", "&#124;")
+
+
+def _escaped(text: str) -> str:
+    """Return a text whose signs mean nothing to Markdown, but for its code in backticks."""
+    parts = text.split("`")
+    parts[::2] = (html.escape(part, quote=False).replace("*", "&#42;") for part in parts[::2])
+    return "`".join(parts)
