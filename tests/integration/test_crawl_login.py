@@ -17,6 +17,7 @@ from gossamer.fakeweb.serving import serve
 from gossamer.fakeweb.spec import WebSpec
 from gossamer_fakeweb.members import ACCOUNTS, Members
 from tests.servers.crawling import Crawled, crawl, gossamer
+from tests.servers.heard import listening
 from tests.servers.valkey import Server as ValkeyServer
 from tests.servers.valkey import standalone
 
@@ -150,6 +151,50 @@ async def test_cookies_alone_are_kept_by_a_crawl_that_asks_for_them(tmp_path: Pa
         site.greets = True  # the first page sets a cookie that the others need
         crawled = await crawl_members(tmp_path, web, "cookies")
     assert len(pages_of(crawled)) == 10
+
+
+LOGINS = {
+    "token": {
+        "request": "{base}/token",
+        "fields": {"name": "user", "password": "password"},
+        "token": "data.token",
+        "header": "X-Token: T {token}",
+    },
+    "basic": {"basic": True},
+}
+
+
+@pytest.mark.parametrize(("kind", "header", "value"), [
+    ("token", "x-token", "T abc"), ("basic", "authorization", "Basic YWxpY2U6d29uZGVybGFuZA=="),
+])  # fmt: skip
+async def test_the_header_of_a_login_goes_to_its_site_only(tmp_path: Path, kind: str, header: str, value: str) -> None:
+    bodies = {"/token": b'{"data": {"token": "abc"}}'}
+    async with listening(bodies=bodies) as (port, heard):
+        base = f"http://www.a.test:{port}"
+        bodies["/"] = f'<a href="/in"></a><a href="http://b.test:{port}/out"></a>'.encode()
+        document = {
+            "site": "a.test",
+            "accounts": {"alice": {"user": "alice", "password": {"env": "PASSWORD_OF_ALICE"}}},
+            "login": json.loads(json.dumps(LOGINS[kind]).replace("{base}", base)),
+        }
+        file = tmp_path / "session.json"
+        file.write_text(json.dumps(document))
+        crawled = await crawl(
+            tmp_path,
+            [f"{base}/"],
+            ["*:127.0.0.1"],
+            crawl__session=str(file),
+            crawl__scope="any",
+            records__secrets="keep",
+        )
+    got = {f"{one.header('host')}".partition(":")[0] + one.head.split(" ", 2)[1]: one for one in heard}
+    assert {place: one.header(header) for place, one in got.items() if place != "www.a.test/token"} == {
+        "www.a.test/": value, "www.a.test/in": value, "b.test/out": None,
+    }  # fmt: skip
+    assert all(page.success for page in crawled.pages)
+    assert value.encode() not in all_bytes(tmp_path)
+    if kind == "token":
+        assert json.loads(got["www.a.test/token"].body) == {"name": "alice", "password": "wonderland"}
 
 
 async def test_fetch_tries_a_session_file(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from gossamer.cli import terminal
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.running import when_reachable
 from gossamer.cli.terminal import GRACE_SECONDS, exit_within
-from gossamer.errors import GossamerError, OutputClosed, SinkError
+from gossamer.errors import GossamerError, LoginFailed, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
@@ -95,7 +95,7 @@ async def _run_worker_process(settings: Settings, command: WorkerCommand, seen: 
             lifeline.on_end = worker.stop
             await _work(worker, parent)
         parent.send(WorkerReport(tally=worker.tally()))  # again, because closing the outputs counts missing records
-    except SinkError as error:
+    except (SinkError, LoginFailed) as error:
         parent.send(WorkerReport(fault=error.detail))
     finally:
         stdin.close()

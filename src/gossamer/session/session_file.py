@@ -124,7 +124,7 @@ def read_session_file(path: Path, environment: Mapping[str, str], *, now: float)
     if not document.accounts:
         raise BadInput(f"{path}: name an account, for example accounts: {{me: {{user: me}}}}.")
     accounts = tuple(
-        _account(path, name, values, steps, environment, now=now) for name, values in document.accounts.items()
+        _account(path, site, name, values, steps, environment, now=now) for name, values in document.accounts.items()
     )
     if document.logged_out_when.selector:
         _check_selector(path, "logged_out_when: selector", document.logged_out_when.selector)
@@ -163,6 +163,7 @@ def _steps(path: Path, steps: LoginSteps | None) -> LoginSteps | None:
 
 def _account(
     path: Path,
+    site: str,
     name: str,
     values: Mapping[str, str | SecretPlace],
     steps: LoginSteps | None,
@@ -179,7 +180,9 @@ def _account(
         place = f"{path}: accounts: {name}: {key}"
         if key == "cookies":
             source = _secret(path, place, value, environment) if isinstance(value, SecretPlace) else None
-            cookies = read_cookies(path.parent / str(value) if source is None else None, source or "", now=now)
+            cookies = read_cookies(
+                path.parent / str(value) if source is None else None, source or "", site=site, now=now
+            )
         elif isinstance(value, SecretPlace):
             found[key] = _secret(path, place, value, environment)
         elif _SECRET_NAME.search(key):
@@ -237,9 +240,9 @@ def _decoded(path: Path) -> Any:
         raise BadInput(f"{path}{line}: is not valid YAML: {getattr(error, 'problem', None) or 'syntax'}.") from None
 
 
-def read_cookies(path: Path | None, text: str = "", *, now: float) -> tuple[Cookie, ...]:
-    """Return the cookies that a person has exported from a browser: cookies.txt (Netscape), or JSON as browser
-    extensions write it. `path` None: they are in `text`. Raises BadInput."""
+def read_cookies(path: Path | None, text: str = "", *, site: str, now: float) -> tuple[Cookie, ...]:
+    """Return the cookies of a site that a person has exported from a browser: cookies.txt (Netscape), or JSON as
+    browser extensions write it. `path` None: they are in `text`. Raises BadInput."""
     place = str(path) if path else "cookies"
     text = _text(path, "cookies") if path else text
     rows = _json_cookies(place, text) if text.lstrip().startswith(("[", "{")) else _netscape_cookies(text)
@@ -256,10 +259,10 @@ def read_cookies(path: Path | None, text: str = "", *, now: float) -> tuple[Cook
             now,
             row["expires"] or None,
         )
-        if not cookie.is_expired(now):
+        if not cookie.is_expired(now) and registered_domain(cookie.domain) == site:
             found.append(cookie)
     if not found:
-        raise BadInput(f"{place}: has no cookie that is still valid. Export the cookies of the site again.")
+        raise BadInput(f"{place}: has no valid cookie of {site}. Export the cookies of the site again.")
     return tuple(found)
 
 

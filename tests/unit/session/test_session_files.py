@@ -1,0 +1,113 @@
+"""Session files: what they say, where secrets come from, and errors that name the file and what to write."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gossamer.errors import BadInput
+from gossamer.policy.scope import RegexSet
+from gossamer.session.session_file import NEVER_FOLLOWED, read_session_file
+
+NOW = 1_800_000_000.0
+FORM = {"form": "https://www.shop.test/login", "fields": {"email": "user", "pass": "password"}}
+ME = {"user": "me", "password": {"env": "SECRET"}}
+
+
+def written(folder: Path, document: object, name: str = "session.yaml") -> Path:
+    path = folder / name
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def test_secrets_come_from_the_environment_and_from_files(tmp_path: Path) -> None:
+    (tmp_path / "pw").write_text("hidden\n")
+    document = {"accounts": {"me": ME, "you": {"user": "you", "password": {"file": "pw"}}}, "login": FORM}
+    login = read_session_file(written(tmp_path, document), {"SECRET": "s3cret"}, now=NOW)
+    assert login.site == "shop.test"
+    assert [account.values["password"] for account in login.accounts] == ["s3cret", "hidden"]
+    assert "s3cret" not in repr(login)
+    assert "hidden" not in repr(login)
+
+
+def test_it_may_be_toml(tmp_path: Path) -> None:
+    text = 'site = "shop.test"\n[login]\nbasic = true\n[accounts.me]\nuser = "me"\npassword = {env = "SECRET"}\n'
+    login = read_session_file(written(tmp_path, text, "s.toml"), {"SECRET": "x"}, now=NOW)
+    assert login.steps is not None
+    assert login.steps.basic
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ("accounts: [", "line 1: is not valid YAML"),
+        ({"acounts": {}}, "unknown field `acounts`"),
+        ({"login": FORM}, "name an account"),
+        ({"accounts": {"me": ME}}, "name the site"),
+        ({"site": "shop.test", "accounts": {"me": {"user": "me"}}}, "me has no way to log in"),
+        ({"accounts": {"me": {"user": "me"}}, "login": FORM}, "me has no value password"),
+        ({"accounts": {"a|b": ME}, "login": FORM}, "cannot use the name 'a|b'"),
+        ({"accounts": {"me": {"user": "me", "password": "x"}}, "login": FORM}, "a secret may not stand in the file"),
+        ({"accounts": {"me": {"user": "me", "password": {}}}, "login": FORM}, "write either {env: NAME}"),
+        ({"accounts": {"me": {**ME, "password": {"env": "NONE"}}}, "login": FORM}, "variable NONE is not set"),
+        ({"accounts": {"me": {**ME, "password": {"file": "none"}}}, "login": FORM}, "No such file"),
+        ({"site": "other.test", "accounts": {"me": ME}, "login": FORM}, "does not belong to the site other.test"),
+        ({"accounts": {"me": ME}, "login": {**FORM, "basic": True}}, "write one of form: URL"),
+        ({"accounts": {"me": ME}, "login": {"form": FORM["form"]}}, "name the fields"),
+        ({"accounts": {"me": ME}, "login": {**FORM, "form": "ftp://x"}}, "Only http and https"),
+        ({"accounts": {"me": ME}, "login": {**FORM, "select": "form[["}}, "select: "),
+        ({"accounts": {"me": ME}, "login": FORM, "logged_out_when": {"selector": "a[["}}, "selector: "),
+        ({"accounts": {"me": ME}, "login": {**FORM, "token": "t", "header": "X: y"}}, "header has no {token}"),
+        ({"site": "shop.test", "accounts": {"me": {"cookies": "c.txt"}}}, "has no valid cookie of shop.test"),
+    ],
+)
+def test_a_mistake_is_named_with_the_file(tmp_path: Path, document: object, words: str) -> None:
+    (tmp_path / "c.txt").write_text("shop.test\tFALSE\t/\tTRUE\t1\tsid\told\n")
+    path = written(tmp_path, document)
+    with pytest.raises(BadInput) as raised:
+        read_session_file(path, {"SECRET": "s3cret"}, now=NOW)
+    assert str(tmp_path) in str(raised.value)
+    assert words in str(raised.value)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "exported",
+    [
+        "# Netscape HTTP Cookie File\n#HttpOnly_.shop.test\tTRUE\t/\tTRUE\t1900000000\tsid\tabc\n",
+        json.dumps([{"name": "sid", "value": "abc", "domain": ".shop.test", "secure": True, "expirationDate": 1.9e9}]),
+        json.dumps({"cookies": [{"name": "sid", "value": "abc", "domain": "shop.test", "secure": 1, "expires": -1}]}),
+    ],
+)
+def test_cookies_of_a_browser_are_read(tmp_path: Path, exported: str) -> None:
+    (tmp_path / "cookies").write_text(exported)
+    document = {"site": "shop.test", "accounts": {"me": {"cookies": "cookies"}}}
+    [account] = read_session_file(written(tmp_path, document), {}, now=NOW).accounts
+    [cookie] = account.cookies
+    assert cookie.text == "sid=abc"
+    assert cookie.goes_to("https://shop.test/x")
+    assert not cookie.goes_to("http://shop.test/x")
+
+
+@pytest.mark.parametrize(
+    ("path", "followed"),
+    [
+        ("/logout", False),
+        ("/Logout?next=/", False),
+        ("/user/log-out/", False),
+        ("/account/sign_out.php", False),
+        ("/index.php?action=logout", False),
+        ("/?do=logoff&x=1", False),
+        ("/session/signout#x", False),
+        ("/abmelden", False),
+        ("/oauth/end_session", False),
+        ("/account/delete-account", False),
+        ("/blog/catalogout-of-stock", True),
+        ("/lookout/point", True),
+        ("/login", True),
+        ("/signature", True),
+        ("/blog/how-to-log-outages", True),
+    ],
+)
+def test_links_that_log_out_are_told_from_others(path: str, followed: bool) -> None:
+    assert RegexSet(NEVER_FOLLOWED, "deny").matches(f"shop.test{path}") is not followed
