@@ -12,11 +12,14 @@ import pytest
 from cryptography.fernet import Fernet
 
 from gossamer.errors import LoginFailed
+from gossamer.fakeweb import FakeWeb
 from gossamer.fakeweb.server import Server
 from gossamer.fakeweb.serving import serve
 from gossamer.fakeweb.spec import WebSpec
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import BudgetScope
 from gossamer_fakeweb.members import ACCOUNTS, Members
-from tests.servers.crawling import Crawled, crawl, gossamer
+from tests.servers.crawling import Crawled, crawl, gossamer, resolving
 from tests.servers.heard import listening
 from tests.servers.valkey import Server as ValkeyServer
 from tests.servers.valkey import standalone
@@ -240,3 +243,52 @@ async def test_each_account_is_used_by_one_worker_at_a_time(tmp_path: Path, serv
     assert len(used) == len(set(used))
     assert all(len(users_of(crawled)) <= 1 for crawled in crawls)
     assert site.logouts == 0
+
+
+async def test_with_a_budget_for_each_account_the_policy_of_the_site_counts_by_address(
+    tmp_path: Path, server: ValkeyServer
+) -> None:
+    async with members(10) as (web, _):
+        file = session_file(tmp_path, web, "alice", budget="account")
+        crawled = await crawl_members(tmp_path, web, file, crawl_id="budget", frontier=server.address)
+    frontier = await ValkeyFrontier.connect(server.address)
+    try:
+        assert (await frontier.domain_policy("members.test")).scope is BudgetScope.IP
+        await frontier.set_domain_policy("members.test", None)
+    finally:
+        await frontier.close()
+    assert len(pages_of(crawled)) == 10
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "told"),
+    [
+        (["--session", "none.yaml"], {}, "--session: cannot read none.yaml"),
+        (["--session", "cookies"], {"GOSSAMER_SECRET_KEYS": "short"}, "a key for secrets is not valid"),
+        (["--session", "cookies"], {"GOSSAMER_SECRET_KEYS": Fernet.generate_key().decode()}, "Install the extra"),
+    ],
+)
+def test_what_a_session_lacks_is_named_before_anything_is_fetched(
+    flags: list[str], environment: dict[str, str], told: str, tmp_path: Path
+) -> None:
+    if "Install" in told:
+        (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['cryptography'] = None\n")
+        environment = environment | {"PYTHONPATH": str(tmp_path)}
+    done = gossamer("crawl", "http://127.0.0.1:9/", "--allow-private", *flags, cwd=tmp_path, env=environment)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_crawl_without_a_session_loads_nothing_of_them(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nfor name in ('gossamer.session', 'gossamer.wiring.sessions', 'cryptography'):\n"
+        "    sys.modules[name] = None\n"
+    )
+    with FakeWeb.start(WebSpec(pages=3)) as web:
+        done = gossamer(
+            "crawl", web.seeds()[0], *resolving(web.resolve_overrides()), "--rate", "100/1",
+            cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)},
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "3 pages" in done.stdout

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,12 +23,6 @@ _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 """Name of an account. It becomes part of the frontier's keys: it may have no `|`, `,` or line break."""
 _SECRET_NAME = re.compile(r"pass|secret|token|key|pin\b|otp", re.IGNORECASE)
 """Names of values that a session file may not contain itself."""
-
-NEVER_FOLLOWED: Final = (
-    r"(?i)[/?&=;._-](?:log|sign)[-_]?(?:out|off)(?:[/?&=;.#_-]|$)",
-    r"(?i)[/?&=](?:abmelden|deconnexion|cerrar[-_]?sesion|end[-_]?session|unsubscribe|delete[-_]?account)(?:[/?&=.#]|$)",
-)
-"""Links that a crawl with a session never follows: they end the session, or more. Documented in docs/howto/login.md."""
 
 
 class SecretPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +96,7 @@ class SiteLogin(msgspec.Struct, frozen=True):
     """None: sessions begin with the cookies of a file, and cannot be renewed."""
     signs: LoggedOutSigns
     never_follow: tuple[str, ...]
-    """Expressions of links that are not followed, besides NEVER_FOLLOWED."""
+    """Expressions of links that are not followed, besides those that log out."""
     budget: Literal["site", "account"]
     """account: each account has the whole rate of the site for itself."""
 
@@ -209,21 +203,22 @@ def _secret(path: Path, place: str, where: SecretPlace, environment: Mapping[str
     return _text(path.parent / where.file, place).removesuffix("\n").removesuffix("\r")
 
 
-def _text(path: Path, place: str) -> str:
-    """Return the text of a file. Raises BadInput."""
+def _text(path: Path, place: str = "") -> str:
+    """Return the text of a file. `place`: where a session file names it. Raises BadInput."""
+    begin = f"{place}: " if place else ""
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:
-            raise BadInput(f"{place}: {path} is larger than {_MOST_FILE_BYTES // 1024:,} KiB.")
+            raise BadInput(f"{begin}{path} is larger than {_MOST_FILE_BYTES // 1024:,} KiB.")
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise BadInput(f"{place}: cannot read {path}: {error.strerror or error}.") from None
+        raise BadInput(f"{begin}cannot read {path}: {error.strerror or error}.") from None
     except UnicodeDecodeError:
-        raise BadInput(f"{place}: {path} is not UTF-8 text.") from None
+        raise BadInput(f"{begin}{path} is not UTF-8 text.") from None
 
 
 def _decoded(path: Path) -> Any:
     """Return the object in a file, by the ending of its name. Raises BadInput."""
-    text = _text(path, "session file")
+    text = _text(path)
     try:
         if path.suffix.lower() == ".toml":
             import tomllib

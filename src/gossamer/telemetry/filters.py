@@ -8,6 +8,7 @@ from collections.abc import Collection
 import msgspec
 
 from gossamer.option_names import named
+from gossamer.policy.logouts import NEVER_FOLLOWED
 from gossamer.policy.words import counted
 
 _URLS_KNOWN = 20_000
@@ -15,6 +16,8 @@ _URLS_KNOWN = 20_000
 _NAMED = 5
 """Expressions of each kind that the sentences name. More make the summary longer."""
 
+_OF_SESSIONS = frozenset(f"deny {text}" for text in NEVER_FOLLOWED)
+"""Expressions that no person has written, by their keys."""
 NOT_ALLOWED = "allow"
 """Key of the count of URLs that no expression of --allow matches."""
 
@@ -51,7 +54,8 @@ class FilterCounts:
         for name in (*(f"allow {text}" for text in allow), *(f"deny {text}" for text in deny)):
             if name not in self._begun:
                 self._begun.add(name)
-                self._unused[name] = None
+                if name not in _OF_SESSIONS:
+                    self._unused[name] = None
 
     def count(self, kind: str, text: str | None, url: str) -> None:
         """Count a decision about this URL. `kind`: `deny` or `allow`, whose expression `text` matches; None: none of
@@ -110,4 +114,6 @@ def filter_sentences(counts: dict[str, FilterCount], *, are_all: bool) -> list[s
 
 
 def _option(name: str) -> str:
+    if name in _OF_SESSIONS:
+        return f"not followed with {named('session')}"
     return f"matched by no {named('allow')}" if name == NOT_ALLOWED else named(*name.split(" ", 1))

@@ -35,6 +35,7 @@ from gossamer.net.guard import parse_networks
 from gossamer.net.names import domain_name
 from gossamer.net.resolve import Resolver
 from gossamer.option_names import label, named
+from gossamer.policy.logouts import NEVER_FOLLOWED
 from gossamer.policy.parameters import DroppedParameters
 from gossamer.policy.patterns import DEFAULT_PATH_REPEATS
 from gossamer.policy.scope import check_regex, file_extension, scope_of
@@ -589,9 +590,9 @@ def never_followed(settings: Settings) -> tuple[str, ...]:
     BadInput for a session file that is not valid."""
     if not settings.crawl.session:
         return ()
-    from gossamer.session.session_file import NEVER_FOLLOWED  # imported late: most crawls have no session
-    from gossamer.wiring.sessions import load_login
+    from gossamer.wiring.sessions import load_login, vault_keys  # imported late: most crawls have no session
 
+    vault_keys()
     login = load_login(settings)
     if login is None:
         return NEVER_FOLLOWED

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import BadInput
+from gossamer.policy.logouts import NEVER_FOLLOWED
 from gossamer.policy.scope import RegexSet
-from gossamer.session.session_file import NEVER_FOLLOWED, read_session_file
+from gossamer.session.session_file import read_session_file
 
 NOW = 1_800_000_000.0
 FORM = {"form": "https://www.shop.test/login", "fields": {"email": "user", "pass": "password"}}
