@@ -17,9 +17,12 @@ from gossamer.fakeweb.server import Server
 from gossamer.fakeweb.serving import serve
 from gossamer.fakeweb.spec import WebSpec
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import BudgetScope
+from gossamer.model.crawl import BudgetScope, Crawl, CrawlId
+from gossamer.model.messages.requests import CrawlRequest
+from gossamer.wiring.worker import open_worker
 from gossamer_fakeweb.members import ACCOUNTS, Members
-from tests.servers.crawling import Crawled, crawl, gossamer, resolving
+from tests.servers.crawling import Crawled, crawl, gossamer, resolving, settings_for
+from tests.servers.crawls import open_crawl
 from tests.servers.heard import listening
 from tests.servers.valkey import Server as ValkeyServer
 from tests.servers.valkey import standalone
@@ -292,3 +295,33 @@ def test_a_crawl_without_a_session_loads_nothing_of_them(tmp_path: Path) -> None
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "3 pages" in done.stdout
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+async def test_a_request_to_a_service_asks_for_cookies_and_workers_share_them_by_a_key(
+    tmp_path: Path, server: ValkeyServer, monkeypatch: pytest.MonkeyPatch, has_key: bool
+) -> None:
+    if has_key:
+        monkeypatch.setenv("GOSSAMER_SECRET_KEYS", Fernet.generate_key().decode())
+    settings = settings_for(tmp_path, ["members.test:127.0.0.1"])
+    crawl_id = CrawlId("app", f"cookies-{has_key}")
+    frontier = await ValkeyFrontier.connect(server.address)
+    async with members(10) as (web, site):
+        site.greets = True
+        for path in ("/", "/p/3"):  # each is fetched by a worker of its own
+            url = f"{web.site.base('members.test')}{path}"
+            request = CrawlRequest(appid="app", crawlid=crawl_id.crawlid, url=url, session="cookies")
+            terms = request.terms(domain_max_pages=None, domain_max_pending=None)
+            run = await open_crawl(frontier, [url], terms, crawl=Crawl(id=crawl_id))
+            async with open_worker(settings, frontier, pool="shared", run=run) as worker:
+                await asyncio.wait_for(worker.run(), 30)
+    keys = await frontier.connection.command("gossamer:{0}:x", "KEYS", "gossamer:*:jar:*")
+    lives = [await frontier.connection.command(key.decode(), "PTTL", key) for key in keys]
+    values = [await frontier.connection.command(key.decode(), "HGETALL", key) for key in keys]
+    await frontier.close()
+    assert [visit.path for visit in site.visits] == (["/", "/p/3"] if has_key else ["/"])
+    mine = [at for at, key in enumerate(keys) if crawl_id.token.encode() in key]
+    assert len(mine) == has_key
+    for at in mine:
+        assert 0 < lives[at] <= 86_400_000
+        assert site.session_names[0].encode() not in b"".join(values[at])

@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 import msgspec
 
+from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.option_names import named
-from gossamer.policy.logouts import NEVER_FOLLOWED
 from gossamer.policy.words import counted
 
 _URLS_KNOWN = 20_000

@@ -28,6 +28,7 @@ from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, Terms
 from gossamer.model.extraction import Extraction, field_names
+from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.model.record import Destination
 from gossamer.model.rendering import MOST_STEPS, RenderStep, parse_step
 from gossamer.model.request import Batch
@@ -35,7 +36,6 @@ from gossamer.net.guard import parse_networks
 from gossamer.net.names import domain_name
 from gossamer.net.resolve import Resolver
 from gossamer.option_names import label, named
-from gossamer.policy.logouts import NEVER_FOLLOWED
 from gossamer.policy.parameters import DroppedParameters
 from gossamer.policy.patterns import DEFAULT_PATH_REPEATS
 from gossamer.policy.scope import check_regex, file_extension, scope_of

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer.policy.logouts import NEVER_FOLLOWED
-from gossamer.policy.scope import RegexSet
+from gossamer.model.crawl import Terms
+from gossamer.model.logouts import NEVER_FOLLOWED
+from gossamer.policy.scope import scope_of
 from gossamer.session.session_file import read_session_file
 
 NOW = 1_800_000_000.0
@@ -106,9 +107,13 @@ def test_cookies_of_a_browser_are_read(tmp_path: Path, exported: str) -> None:
         ("/blog/catalogout-of-stock", True),
         ("/lookout/point", True),
         ("/login", True),
+        ("/", True),
         ("/signature", True),
         ("/blog/how-to-log-outages", True),
     ],
 )
 def test_links_that_log_out_are_told_from_others(path: str, followed: bool) -> None:
-    assert RegexSet(NEVER_FOLLOWED, "deny").matches(f"shop.test{path}") is not followed
+    scope = scope_of(Terms(deny_regex=NEVER_FOLLOWED, regex_from_host=True))
+    for host in ("shop.test", "www.sign-off.test", "logout.shop.test"):
+        assert (scope.refusal(f"https://{host}{path}") is None) is followed
+        assert (scope_of(Terms(deny_regex=NEVER_FOLLOWED)).refusal(f"https://{host}{path}") is None) is followed

@@ -16,6 +16,7 @@ from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, RevisitOptions, Terms
 from gossamer.model.extraction import Extraction, read_extraction
+from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.model.request import EMPTY_PAYLOAD, Payload
 
 _MAX_EXPIRES_AHEAD_SECONDS = 100 * 365 * 86400
@@ -111,6 +112,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     """True: the URL and the links that it leads to are rendered in a browser."""
     wait_for_browser: bool = False
     """True: accept the request even if no worker has a browser yet."""
+    session: Literal["", "cookies"] = ""
+    """cookies: cookies that a site sets are sent to it."""
     timeout: float | None = None
     retries: int | None = None
     fresh: bool = False
@@ -153,7 +156,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             domain_max_pending=domain_max_pending,
             allowed_domains=self.allowed_domains or None,
             allow_regex=self.allow_regex or None,
-            deny_regex=self.deny_regex or None,
+            deny_regex=(*(self.deny_regex or ()), *(NEVER_FOLLOWED if self.session else ())) or None,
             deny_extensions=self.deny_extensions,
             expires=float(self.expires),
             useragent=self.useragent,
@@ -178,6 +181,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             max_assets=self.max_assets,
             render=self.render,
             recrawl=None if self.recrawl is None else self.recrawl.options(),
+            session=self.session,
         )
 
     def content(self) -> ContentOptions | None:
