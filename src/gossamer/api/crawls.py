@@ -18,9 +18,11 @@ from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.problems import bad_request, not_found
 from gossamer.control.browsers import waiting_for_browsers
+from gossamer.control.resubmission import request_of
 from gossamer.control.retries import retry_failed
 from gossamer.errors import BadInput, FrontierError, HistoryUnavailable
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState
+from gossamer.model.assets import ASSET_SPIDER
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.telemetry.patterns import growth_sentence, leading_patterns
 from gossamer.web.problems import Problem
@@ -169,6 +171,17 @@ class StoppedCrawl(ResponseModel):
     """Waiting requests that were dropped. A repeated call drops none"""
     state: str
     """State of the crawl now: `finished` if it had finished before, and nothing was left to stop"""
+
+
+class CrawlTemplate(ResponseModel):
+    """A crawl request without its URL, made of the options that the frontier keeps."""
+
+    request: dict[str, object]
+    """Fields of a crawl request"""
+    left_out: list[str]
+    """Fields that the submission has, and that are not shown: `cookie`, secret `headers`, `proxy`, `extract`"""
+    submissions: int
+    """Submissions with different options. The request has those of one of them"""
 
 
 class RetriedCrawl(ResponseModel):
@@ -372,6 +385,25 @@ async def stop_crawl(
     return StoppedCrawl(
         appid=crawl.appid, crawlid=crawl.crawlid, spiderid=spiderid, purged=purged, state=info.state.value
     )
+
+
+@crawl_router.get(
+    "/request",
+    operation_id="crawl_request",
+    summary="Return a request that would submit a crawl again",
+    response_model=CrawlTemplate,
+    responses=refusals(404, 503),
+)
+async def crawl_request(context: Context, crawl: PathCrawl) -> CrawlTemplate:
+    """Has no URL: the frontier does not remember which requests were submitted. Add one, and `fresh` to fetch all pages
+    of a finished crawl again, or a larger `maxdepth` to go further."""
+    run = await context.frontier.latest_run(crawl)
+    if run is None:
+        raise unknown_crawl(crawl)
+    terms, info = await asyncio.gather(context.frontier.crawl_terms(crawl), context.frontier.crawl_info(crawl))
+    spiders = [name for name in (info.spiders if info else {}) if name != ASSET_SPIDER]
+    made = request_of(run.crawl, terms[0] if terms else Terms(), spider=spiders[0] if spiders else "link")
+    return CrawlTemplate(request=made.request, left_out=made.left_out, submissions=len(terms))
 
 
 @crawl_router.post(

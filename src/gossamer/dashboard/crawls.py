@@ -1,13 +1,15 @@
 """Crawls: their list, one crawl with its pages and failures, and the form that submits one."""
 
 import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
-from gossamer.dashboard.request_form import command_of, form_fields, request_of
+from gossamer.dashboard.request_form import command_of, form_fields, request_of, texts_of
 from gossamer.dashboard.service import ApiRefused, crawl_path
 
 _STATES = ("running", "finished", "stopped", "expired", "lost")
@@ -128,15 +130,44 @@ async def stop(page: DashboardPage) -> Response:
 
 
 async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
-    """Return the form for a request."""
+    """Return the form for a request: as it was sent, or filled with names for a new crawl. With `like` in the address,
+    it has the options of that crawl."""
+    given: Mapping[str, str] = page.form or {**_new_names(), **page.query}
+    left_out: list[str] = []
+    if page.query.get("like") and not page.form:
+        given, left_out = await _like(page)
     return page.render(
         "crawl_form.html",
         fields=form_fields(),
-        given=page.form or page.query,
+        given=given,
+        left_out=left_out,
         fault=fault,
         status_code=status_code,
-        **_equivalents(page.form),
+        **_equivalents(given),
     )
+
+
+def _new_names() -> dict[str, str]:
+    """Return names for a new crawl, which a person may change."""
+    return {"appid": "dashboard", "crawlid": datetime.now(UTC).strftime("crawl-%m%d-%H%M%S")}
+
+
+async def _like(page: DashboardPage) -> tuple[dict[str, str], list[str]]:
+    """Return the filled form for a crawl that exists, and the fields that it lacks. `like` is `again`, to fetch all of
+    it again, or `further`, to follow links one step deeper."""
+    appid, crawlid = _names(page.query)
+    template, first = await asyncio.gather(
+        page.service.get(crawl_path(appid, crawlid, "request")),
+        page.service.get(crawl_path(appid, crawlid, "pages"), limit=1),
+    )
+    request = dict(template["request"])
+    seeds = [record["url"] for record in first["items"] if not record.get("depth")]
+    request |= {"url": seeds[0]} if seeds else {}
+    if page.query.get("like") == "again":
+        request["fresh"] = True
+    else:
+        request["maxdepth"] = request.get("maxdepth", 0) + 1
+    return texts_of(request), template["left_out"]
 
 
 async def preview(page: DashboardPage) -> Response:

@@ -70,6 +70,22 @@ def request_of(given: Mapping[str, str]) -> dict[str, Any]:
     return request
 
 
+def texts_of(request: Mapping[str, Any]) -> dict[str, str]:
+    """Return the filled form for a request: the reverse of `request_of`."""
+    texts = {}
+    for field in form_fields():
+        value = request.get(field.name)
+        if value is None or value is False:
+            continue
+        if field.kind == "checkbox":
+            texts[field.name] = "yes"
+        elif field.kind == "list":
+            texts[field.name] = "\n".join(value)
+        else:
+            texts[field.name] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return texts
+
+
 def command_of(request: Mapping[str, Any]) -> str:
     """Return the command that sends the same request."""
     return shlex.join(["gossamer", "feed", msgspec.json.encode(request).decode()])

@@ -62,6 +62,9 @@ def crawl_path(appid: str, crawlid: str, *rest: str) -> str:
 class ApiClient(ABC):
     """Calls an API on behalf of one visitor."""
 
+    dashboard: str = ""
+    """Address of the dashboard of the API's own server, where people log in with its tokens. Empty: it is this one."""
+
     async def get(self, path: str, **query: Any) -> Any:
         """Return the answer to GET. Values of `query` that are None are left out. Raises ApiRefused."""
         return await self.call("GET", path, query=query)

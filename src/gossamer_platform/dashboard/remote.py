@@ -9,6 +9,7 @@ from typing import Final
 
 import httpx
 
+from gossamer.dashboard import dashboard_address
 from gossamer.dashboard.service import ApiCall, ApiClient, ApiRefused, StreamedAnswer, refusal
 
 _SECONDS: Final = httpx.Timeout(30.0, connect=5.0)
@@ -47,6 +48,7 @@ class RemoteClient(ApiClient):
     def __init__(self, api: RemoteApi, *, announce: Record | None = None, record: Record | None = None) -> None:
         """`announce`: is called before each change, and may raise ApiRefused; then the change is not made. `record`: is
         called after a change that was not made, or perhaps not. None: the API itself records its changes."""
+        self.dashboard = dashboard_address(api.url)
         self._api = api
         self._announce = announce
         self._record = record

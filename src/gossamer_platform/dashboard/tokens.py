@@ -20,7 +20,7 @@ async def show_list(page: DashboardPage, *, secret: str = "", fault: str = "", s
     names = [each["name"] for each in projects]
     return page.render(
         "tokens.html", tokens=found[::-1], projects=names, scopes=SCOPES, secret=secret, fault=fault,
-        status_code=status_code,
+        home=page.platform.dashboard, status_code=status_code,
     )  # fmt: skip
 
 

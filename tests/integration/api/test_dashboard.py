@@ -17,6 +17,7 @@ import pytest
 from gossamer.dashboard.crawl_section import ROUTES
 from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
 from gossamer.model.crawl import CrawlId
+from gossamer.model.request import Outcome, Settlement
 from tests.servers.browser import browser, unusable
 
 from .conftest import Service, Start
@@ -124,6 +125,58 @@ async def test_bad_input_is_told_beside_the_form_which_keeps_what_was_typed(
     assert answer.status_code == 400
     assert told in unescape(re.findall(r'role="alert">([^<]*)<', answer.text)[0])
     assert 'value="kept"' in answer.text
+
+
+async def test_a_crawl_is_run_again_or_goes_deeper_with_its_options_and_without_its_secrets(service: Service) -> None:
+    await submit(
+        service, "old", maxdepth="2", max_pages="7", rate="5/2", allowed_domains="a.test\nb.test", cookie="secret",
+        headers='{"X-Team": "a", "Authorization": "secret"}', sitemaps="yes", deny_regex="/x",
+    )  # fmt: skip
+    made = (await service.http.get("/v1/crawls/shop/old/request")).json()
+    options = {"maxdepth": 2, "max_pages": 7, "rate": "5/2", "allowed_domains": ["a.test", "b.test"]}
+    options |= {"sitemaps": True, "deny_regex": ["/x"], "headers": {"X-Team": "a"}, "appid": "shop", "crawlid": "old"}
+    assert (made["request"], made["left_out"], made["submissions"]) == (options, ["cookie", "headers"], 1)
+    record = {"type": "page", "appid": "shop", "crawlid": "old", "success": True, "url": "http://a.test/", "depth": 0}
+    await service.context.bus.publish(service.context.topics.crawled_by("shop"), [msgspec.json.encode(record)])
+    for like, changed in (("again", {"fresh": True}), ("further", {"maxdepth": 3})):
+        page = await text(service, "/crawls/new", appid="shop", crawlid="old", like=like)
+        assert "cookie, headers" in page
+        assert 'value="http://a.test/"' in page
+        shown = msgspec.json.decode(unescape(re.findall(r"<pre[^>]*>({.*?})</pre>", page, re.DOTALL)[0]))
+        assert shown == {**options, "url": "http://a.test/", **changed}
+    assert (await service.http.get("/ui/crawls/new?like=again&appid=no&crawlid=no")).status_code == 404
+    new = await text(service, "/crawls/new")
+    assert 'name="appid" value="dashboard"' in new
+    assert re.search(r'name="crawlid" value="crawl-\d{4}-\d{6}"', new)
+
+
+async def test_what_failed_is_retried_from_its_page(service: Service) -> None:
+    await submit(service, "spring")
+    worker = await service.frontier.open_leaseholder(pool="shared", spiders=["link"])
+    [lease] = await worker.lease(limit=1)
+    assert "Retry" not in await text(service, "/crawl", appid="shop", crawlid="spring")
+    await worker.settle([Settlement(lease, Outcome.FAILED, "http_500")])
+    await worker.close()
+    page = await text(service, "/crawl", appid="shop", crawlid="spring")
+    assert "Retry 1 failed" in page
+    assert "Retry these" in page
+    assert "Retry this URL" in await text(service, "/crawl/why", appid="shop", crawlid="spring", url="http://a.test/")
+    form = {"appid": "shop", "crawlid": "spring", "reason": "http_500"}
+    for retried, told in ((1, "Requests that wait again: 1."), (0, "Nothing was left to retry.")):
+        sent = await service.http.post("/ui/crawl/retry", data=form)
+        assert sent.headers["location"] == f"/ui/crawl?appid=shop&crawlid=spring&retried={retried}"
+        assert told in (await service.http.get(sent.headers["location"])).text
+    refused = await service.http.post("/ui/crawl/retry", data={"appid": "shop", "crawlid": "no"})
+    assert refused.status_code == 404
+
+
+async def test_a_change_of_a_policy_is_previewed(service: Service) -> None:
+    form = {"domain": "a.test", "hits": "7", "window": "2"}
+    shown = (await service.http.post("/ui/domain/preview?part=live", data=form)).text
+    assert re.findall(r'changed">([^<]*)<', shown) == ["7", "2"]
+    wrong = (await service.http.post("/ui/domain/preview?part=live", data={**form, "hits": "x"})).text
+    assert "hits: cannot read x. Write a number." in wrong
+    assert (await service.http.get("/v1/domains/a.test")).json()["policy"] == {}
 
 
 async def test_a_domains_policy_is_shown_and_changed(service: Service) -> None:

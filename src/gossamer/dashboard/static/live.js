@@ -14,6 +14,8 @@ function showTimes(root) {
 
 async function replaceContent(element, response) {
   const page = parser.parseFromString(await response.text(), "text/html");
+  const state = (root) => root.querySelector("[data-state]")?.dataset.state;
+  if (state(element) !== state(page)) { location.reload(); return; } // what can be done with it has changed, too
   const held = element.contains(document.activeElement) ? document.activeElement : null;
   const address = held && held.getAttribute("href");
   element.replaceChildren(...page.body.childNodes);

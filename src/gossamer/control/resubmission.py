@@ -1,0 +1,60 @@
+"""Request that would submit a crawl again: options that the frontier keeps of a submission, as fields of `crawl`.
+
+Fixed: secrets are left out, because more people may read a crawl than have submitted it.
+"""
+
+from typing import Any, NamedTuple
+
+from gossamer.model.crawl import Crawl, QueryOrder, Terms
+from gossamer.policy.secrets import SecretHeaders
+
+_SAME = (
+    "maxdepth", "domain_max_pages", "allowed_domains", "allow_regex", "deny_regex", "deny_extensions", "useragent",
+    "attrs", "sitemaps", "links", "ignore_robots", "retries", "pattern_max_pages", "path_repeats", "drop_parameters",
+    "unique", "assets", "max_assets", "render",
+)  # fmt: skip
+"""Fields that a request and terms have under the same name."""
+
+
+class Resubmission(NamedTuple):
+    """A request without its URL, and what it lacks."""
+
+    request: dict[str, Any]
+    left_out: list[str]
+    """Fields that the submission has, and the request has not: secrets, and rules of extraction."""
+
+
+def request_of(crawl: Crawl, terms: Terms, *, spider: str) -> Resubmission:
+    """Return the request that would submit a crawl with these options and terms again."""
+    request: dict[str, Any] = {"appid": crawl.id.appid, "crawlid": crawl.id.crawlid}
+    if spider != "link":
+        request["spiderid"] = spider
+    if crawl.max_pages:
+        request["max_pages"] = crawl.max_pages
+    if crawl.rate:
+        request["rate"] = f"{crawl.rate.hits}/{crawl.rate.window_seconds:g}"
+    if crawl.concurrency:
+        request["domain_concurrency"] = crawl.concurrency
+    if crawl.order.value != "fifo":
+        request["order"] = crawl.order.value
+    for name in _SAME:
+        value = getattr(terms, name)
+        if value not in (None, False, ()):
+            request[name] = list(value) if isinstance(value, tuple) else value
+    if terms.timeout_seconds is not None:
+        request["timeout"] = terms.timeout_seconds
+    if terms.query_order is QueryOrder.IGNORED:
+        request["query_order"] = "ignored"
+    if content := terms.content:
+        request |= {name: True for name in ("text", "markdown") if getattr(content, name)}
+        if content.chunk is not None:
+            request["chunk"] = content.chunk
+    secrets = SecretHeaders(terms)
+    headers = {name: value for name, value in (terms.headers or {}).items() if name.lower() not in secrets.names}
+    if headers:
+        request["headers"] = headers
+    lacks = {
+        "cookie": terms.cookie, "proxy": terms.proxy, "extract": terms.extract,
+        "headers": len(headers) < len(terms.headers or {}),
+    }  # fmt: skip
+    return Resubmission(request, [name for name, value in lacks.items() if value])
