@@ -21,6 +21,7 @@ from gossamer.api.context import ApiContext, Context
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.problems import OUTAGE_RETRY_SECONDS, bad_request
 from gossamer.control import stats
+from gossamer.control.process_facts import read_facts
 from gossamer.errors import BusError, FrontierError
 from gossamer.telemetry.logs import service_troubles
 
@@ -158,6 +159,31 @@ class ProcessTrouble(ResponseModel):
     message: str
 
 
+class ProcessStatus(ResponseModel):
+    """A process of the service, as it reported itself in the last 30 seconds."""
+
+    process: str
+    """Host and id of the process"""
+    worker: str
+    """Name of its worker, as in `items`; empty: it has none"""
+    roles: list[str]
+    """Kinds of services that it runs"""
+    version: str
+    """Version of Gossamer"""
+    python: str
+    started: float
+    """Epoch seconds"""
+    memory_bytes: int
+    cpu: float
+    """Cores that it uses; for services, the mean since the start"""
+    lag_seconds: float
+    """Time until its event loop handles something new"""
+    pages_per_second: float
+    finding: str
+    """Clause that says what limits a worker, as `gossamer diagnose` does; empty: not known"""
+    advice: str
+
+
 class WorkerList(ResponseModel):
     """The workers, the processes of every role, and their troubles."""
 
@@ -166,6 +192,12 @@ class WorkerList(ResponseModel):
     """Ids of processes with a heartbeat in the last two minutes, by role and host"""
     troubles: list[ProcessTrouble]
     """Troubles that processes have reported in the last 30 seconds"""
+    facts: list[ProcessStatus]
+    """Processes that report facts about themselves"""
+
+
+_NAMES = ("process", "worker")
+"""Fields of ProcessStatus that its facts have under another name, or not."""
 
 
 @cluster.get(
@@ -177,7 +209,17 @@ class WorkerList(ResponseModel):
 )
 async def list_workers(context: Context) -> WorkerList:
     """A worker that dies disappears from the list after the time of the setting worker.heartbeat."""
+    reported = {process: read_facts(fields) for process, fields in sorted((await context.counters.facts()).items())}
     return WorkerList(
+        facts=[
+            ProcessStatus(
+                process=process,
+                worker=facts.name,
+                **{name: getattr(facts, name) for name in ProcessStatus.model_fields if name not in _NAMES},
+            )
+            for process, facts in reported.items()
+            if facts is not None
+        ],
         items=[
             WorkerStatus(
                 name=worker.name,

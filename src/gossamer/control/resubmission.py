@@ -16,7 +16,7 @@ _SAME = (
 """Fields that a request and terms have under the same name."""
 
 
-class Resubmission(NamedTuple):
+class RepeatedSubmission(NamedTuple):
     """A request without its URL, and what it lacks."""
 
     request: dict[str, Any]
@@ -24,7 +24,7 @@ class Resubmission(NamedTuple):
     """Fields that the submission has, and the request has not: secrets, and rules of extraction."""
 
 
-def request_of(crawl: Crawl, terms: Terms, *, spider: str) -> Resubmission:
+def request_of(crawl: Crawl, terms: Terms, *, spider: str) -> RepeatedSubmission:
     """Return the request that would submit a crawl with these options and terms again."""
     request: dict[str, Any] = {"appid": crawl.id.appid, "crawlid": crawl.id.crawlid}
     if spider != "link":
@@ -57,4 +57,4 @@ def request_of(crawl: Crawl, terms: Terms, *, spider: str) -> Resubmission:
         "cookie": terms.cookie, "proxy": terms.proxy, "extract": terms.extract,
         "headers": len(headers) < len(terms.headers or {}),
     }  # fmt: skip
-    return Resubmission(request, [name for name, value in lacks.items() if value])
+    return RepeatedSubmission(request, [name for name, value in lacks.items() if value])

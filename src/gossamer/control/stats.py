@@ -24,6 +24,7 @@ from gossamer.valkey.shards import Shards
 
 _SCRIPTS = Scripts(Path(__file__).with_name("scripts"))
 _decode = msgspec.json.Decoder(dict[str, str]).decode
+_decode_facts = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Window(NamedTuple):
@@ -63,7 +64,7 @@ class Counters:
 
     They are kept in the server of the frontier (the store of waiting requests). Keys: `{prefix:stats:group}` and
     `{prefix:stats:group}:name`, which expire LIFE_SECONDS after the last change; `{prefix:nodes:role}`, which expires
-    after SILENT_SECONDS; `{prefix:troubles}`, which expires after _TROUBLE_SECONDS.
+    after SILENT_SECONDS; `{prefix:troubles}` and `{prefix:processes}`, which expire after _TROUBLE_SECONDS.
     """
 
     def __init__(self, shards: Shards, *, prefix: str, clock: Callable[[], float] | None = None) -> None:
@@ -111,6 +112,16 @@ class Counters:
         rows = await self._call("troubles", self._troubles, _TROUBLE_SECONDS, "", "")
         return {node.decode(): _decode(text) for node, text in zip(rows[::2], rows[1::2], strict=True)}
 
+    async def report_facts(self, node: str, facts: Mapping[str, Any] | None) -> None:
+        """Record the facts about a process (`host:id`), see `ProcessFacts`; None: it has ended. Repeat it while it
+        runs."""
+        await self._call("troubles", self._facts, _TROUBLE_SECONDS, node, encode_value(facts) if facts else "")
+
+    async def facts(self) -> dict[str, dict[str, Any]]:
+        """Return the facts about all processes, by process."""
+        rows = await self._call("troubles", self._facts, _TROUBLE_SECONDS, "", "")
+        return {node.decode(): _decode_facts(text) for node, text in zip(rows[::2], rows[1::2], strict=True)}
+
     async def _call(self, script: str, key: str, *arguments: str | int | bytes) -> list:  # type: ignore[type-arg]
         now = "" if self._clock is None else repr(self._clock())
         answer: list = await self._shards.call(0, _SCRIPTS[script], [key], [now, *arguments])  # type: ignore[type-arg]
@@ -125,6 +136,10 @@ class Counters:
     @property
     def _troubles(self) -> str:
         return f"{{{self._prefix}:troubles}}"
+
+    @property
+    def _facts(self) -> str:
+        return f"{{{self._prefix}:processes}}"
 
 
 class TroubleReporter:
@@ -313,15 +328,23 @@ class StatsReporter:
     """
 
     def __init__(
-        self, counters: Counters, tally: Callable[[], Tally], spiders: Sequence[str], troubles: Mapping[str, str]
+        self,
+        counters: Counters,
+        tally: Callable[[], Tally],
+        spiders: Sequence[str],
+        troubles: Mapping[str, str],
+        *,
+        facts: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        """`tally`: returns the worker's counts since it started. `troubles`: its current ones, which change."""
+        """`tally`: returns the worker's counts since it started. `troubles`: its current ones, which change. `facts`:
+        returns those about the process; None: it reports none."""
         self._counters = counters
         self._tally = tally
         self._host = socket.gethostname()
         worker = secrets.token_hex(6)
+        self._facts, self._node = facts, f"{self._host}:{worker}"
         self._nodes = [worker_node(self._host, spider, worker) for spider in spiders]
-        self._troubles = TroubleReporter(counters, f"{self._host}:{worker}", troubles)
+        self._troubles = TroubleReporter(counters, self._node, troubles)
         self._reported: dict[str, int] = {}
         """Number of responses that were reported, by counter."""
         self._last_heartbeat = float("-inf")
@@ -347,6 +370,8 @@ class StatsReporter:
                     await self._counters.beat(CRAWLER, node)
                 self._last_heartbeat = now
             await self._troubles.report()
+            if self._facts is not None:
+                await self._counters.report_facts(self._node, self._facts())
             await self._counters.add(CRAWLER, {name: count for name, count in new.items() if count})
         except FrontierError:
             return
@@ -357,3 +382,5 @@ class StatsReporter:
         await self.report()
         with contextlib.suppress(FrontierError):
             await self._troubles.withdraw()
+            if self._facts is not None:
+                await self._counters.report_facts(self._node, None)

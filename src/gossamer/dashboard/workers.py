@@ -1,4 +1,4 @@
-"""Workers and services: what runs, how long each is silent, and what it waits for."""
+"""Workers and services: what runs, how it is, and what it waits for."""
 
 from starlette.responses import Response
 
@@ -8,5 +8,15 @@ from gossamer.dashboard.pages import DashboardPage
 async def show(page: DashboardPage) -> Response:
     """Return the page."""
     found = await page.service.get("/v1/workers")
-    items = sorted(found["items"], key=lambda worker: worker["name"])
-    return page.render("workers.html", workers=items, processes=found["processes"], troubles=found["troubles"])
+    facts = {each["worker"]: each for each in found["facts"] if each["worker"]}
+    workers = [(worker, facts.get(worker["name"])) for worker in sorted(found["items"], key=lambda each: each["name"])]
+    services = [each for each in found["facts"] if not each["worker"]]
+    versions = {each["version"] for each in found["facts"]}
+    return page.render(
+        "workers.html",
+        workers=workers,
+        services=services,
+        processes=found["processes"],
+        troubles=found["troubles"],
+        has_versions=len(versions) > 1,
+    )

@@ -3,12 +3,14 @@
 Fixed: the names and titles in a dump of the statistics, which Scrapy Cluster's dashboards read.
 """
 
+import asyncio
 import logging
 import socket
 import time
 from collections.abc import Mapping
 
 from gossamer.control import stats
+from gossamer.control.process_facts import OwnFacts
 from gossamer.control.stats import Counters, TroubleReporter
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.telemetry.metrics import Metrics
@@ -55,6 +57,7 @@ class ServiceReporter:
         self._dump_seconds = dump_seconds
         self._node = f"{socket.gethostname()}:{id}"
         self._troubles = TroubleReporter(counters, self._node, troubles)
+        self._facts = OwnFacts(roles=roles)
         self._heartbeat_at = self._dumped_at = float("-inf")  # the first step does both
         self._spiders: set[str] = set()
         """Spiders that have had waiting requests since the start; the gauge of one without any is set to 0."""
@@ -66,6 +69,7 @@ class ServiceReporter:
                 await self._counters.beat(role, self._node)
             self._heartbeat_at = now
         await self._troubles.report()
+        await self._report_facts()
         await self._set_gauges()
         if self._dump_seconds and now - self._dumped_at >= self._dump_seconds:
             await self._dump()
@@ -74,6 +78,13 @@ class ServiceReporter:
 
     async def close(self) -> None:
         await self._troubles.withdraw()
+        await self._counters.report_facts(self._node, None)
+
+    async def _report_facts(self) -> None:
+        """Report the facts about this process. The lag is that of one turn of the event loop."""
+        asked = time.monotonic()
+        await asyncio.sleep(0)
+        await self._counters.report_facts(self._node, self._facts.of_service(time.monotonic() - asked))
 
     async def _set_gauges(self) -> None:
         """Read the state of the cluster, and set the gauges to it."""

@@ -189,7 +189,7 @@ async def open_worker(
                 settings, frontier, parts.resolver, parts.troubles, pool=pool, spiders=(*spiders, ASSET_SPIDER), run=run
             ) as holder,
             _browser_announced(settings, frontier, parts.retrier, holder, pool=pool, run=run) as lane,
-            _statistics_reported(settings, frontier, parts, spiders),
+            _statistics_reported(settings, frontier, parts, spiders, name=holder.worker if pool == SHARED_POOL else ""),
         ):
             worker = parts.worker(holder, lane)
             name = run.crawl.id.crawlid if run is not None else pool
@@ -201,7 +201,8 @@ async def open_worker(
                 shared=True,
             )
             stages = WorkerStages(worker, parts.tally, parts.budget, site_requests=limits.site_requests)
-            with PerformanceRecorder(this_process(name, "worker", limits), stages, settings.data_dir / FOLDER):
+            process = this_process(name, "worker", limits)
+            with PerformanceRecorder(process, stages, settings.data_dir / FOLDER) as parts.recorder:
                 async with (
                     _in_background(parts.tell_of_silence(worker)),
                     _in_background(parts.follow_proxies(holder)),
@@ -257,6 +258,8 @@ class _WorkerParts:
         self.retrier = Retrier(self.troubles)
         frontier.on_repair(partial(self.troubles.report, logs.FRONTIER_REPAIRED))
         self.tally = Tally()
+        self.recorder: PerformanceRecorder | None = None
+        """Set once the worker has begun."""
         # A service has no person in front of it, and its requests come at any time.
         self._counts = WorkerCounts(self.tally, SeedErrors(self.troubles) if run is not None else None)
         self._sink = open_outputs(settings, bus, run, OutputLosses(self._on_missing, self._on_refused))
@@ -552,16 +555,25 @@ async def _browser_announced(
             await lane.close()
 
 
+def _own_facts(parts: _WorkerParts, name: str) -> Callable[[], dict[str, Any]]:
+    """Return a function that returns the facts about this process, in which the worker of this name runs."""
+    from gossamer.control.process_facts import OwnFacts  # imported late: only services report them
+
+    own = OwnFacts(name=name)
+    return lambda: own.of_worker(parts.recorder.recording() if parts.recorder else None)
+
+
 @asynccontextmanager
 async def _statistics_reported(
-    settings: Settings, frontier: ValkeyFrontier, parts: _WorkerParts, spiders: Sequence[str]
+    settings: Settings, frontier: ValkeyFrontier, parts: _WorkerParts, spiders: Sequence[str], *, name: str
 ) -> AsyncIterator[None]:
     """Add the worker's counts to the statistics of the cluster every few seconds, and once more at the end. Report its
-    troubles there, too."""
+    troubles there, too; and facts about its process under this name, unless that is empty."""
     from gossamer.control.stats import Counters, StatsReporter  # imported late: only services have statistics
 
     counters = Counters(frontier.connection, prefix=settings.prefix)
-    reporter = StatsReporter(counters, lambda: parts.tally, spiders, parts.troubles.current)
+    facts = _own_facts(parts, name) if name else None
+    reporter = StatsReporter(counters, lambda: parts.tally, spiders, parts.troubles.current, facts=facts)
     try:
         async with _in_background(reporter.run()):
             yield

@@ -6,9 +6,12 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from gossamer import __version__
+from gossamer.control.process_facts import OwnFacts
 from gossamer.fetch.robots_service import RobotsRecord, pack
 from gossamer.model.crawl import CrawlId
 from gossamer.model.growth import Growth, PatternCount
+from gossamer.model.performance import MeasuredProcess, Measurement, Recording
 from gossamer.model.request import Outcome, Settlement
 from gossamer.policy.robots import RobotsOutcome
 
@@ -334,6 +337,21 @@ async def test_what_waits_who_works_and_what_was_done(service: Service) -> None:
     workers = (await service.http.get("/v1/workers")).json()
     assert [(worker["name"], worker["leased"]) for worker in workers["items"]] == [(seat.worker, 1)]
     assert workers["processes"]["rest"] == {"here": ["1"]}
+    assert workers["facts"] == []
+    measured = Measurement(seconds=2, cpu=1, lag=0.25, page_responses=8)
+    process = MeasuredProcess(name="shared", kind="worker")
+    facts = OwnFacts(name=seat.worker).of_worker(Recording(process=process, measurements=[measured]))
+    await service.context.counters.report_facts("here:1", facts)
+    await service.context.counters.report_facts("here:2", {"memory_bytes": "of another version"})
+    [fact] = (await service.http.get("/v1/workers")).json()["facts"]
+    assert (fact["process"], fact["worker"], fact["version"]) == ("here:1", seat.worker, __version__)
+    assert (fact["cpu"], fact["lag_seconds"], fact["pages_per_second"]) == (0.5, 0.25, 4)
+    assert fact["memory_bytes"] > 10_000_000
+    page = (await service.http.get("/ui/workers")).text
+    assert "250.0 ms" in page
+    assert fact["finding"] in page
+    await service.context.counters.report_facts("here:1", None)
+    assert (await service.http.get("/v1/workers")).json()["facts"] == []
     assert (await service.http.get("/v1/stats", params={"stats": "queue"})).json()["queues"]["total_backlog"] == 5
     assert set((await service.http.get("/v1/stats")).json()) == {"kafka-monitor", "redis-monitor", "crawler", "rest"}
     await seat.close()
