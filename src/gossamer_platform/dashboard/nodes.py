@@ -4,11 +4,13 @@ from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.net.paths import path_of
+from gossamer_platform.dashboard.latest import latest
 
 
 async def show_list(page: DashboardPage) -> Response:
-    """Return all nodes."""
-    return page.render("nodes.html", nodes=await page.platform.get("/v1/nodes"))
+    """Return a page of nodes, the latest first."""
+    nodes, after = await latest(page, "/v1/nodes")
+    return page.render("nodes.html", nodes=nodes, after=after)
 
 
 async def change(page: DashboardPage) -> Response:

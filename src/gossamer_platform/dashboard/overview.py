@@ -8,6 +8,7 @@ from gossamer.dashboard.pages import DashboardPage
 
 _FAILED_SHOWN: Final = 5
 _RUNNING_SHOWN: Final = 10
+_LOST_SHOWN: Final = 5
 
 
 async def platform_values(page: DashboardPage) -> Mapping[str, Any]:
@@ -17,12 +18,19 @@ async def platform_values(page: DashboardPage) -> Mapping[str, Any]:
         page.platform.get("/v1/jobs", state="failed", limit=_FAILED_SHOWN),
         page.platform.get("/v1/jobs", state=["running", "starting", "stopping"], limit=_RUNNING_SHOWN),
     )
-    nodes = [] if page.visitor.project else await page.platform.get("/v1/nodes")
+    lost: list[Any] = []
+    nodes: dict[str, Any] = {"nodes": {}, "slots": 0}
+    if knows_nodes := not page.visitor.project:
+        lost, nodes = await asyncio.gather(
+            page.platform.get("/v1/nodes", state="lost", limit=_LOST_SHOWN, latest_first=True),
+            page.platform.get("/v1/node-counts"),
+        )
     return {
         "job_counts": counts["jobs"],
         "failed_jobs": failed["jobs"],
         "running_jobs": running["jobs"],
-        "nodes": nodes,
-        "knows_nodes": not page.visitor.project,
-        "slots": sum(node["slots"] for node in nodes if node["state"] == "online"),
+        "lost": lost,
+        "online": nodes["nodes"].get("online", 0),
+        "knows_nodes": knows_nodes,
+        "slots": nodes["slots"],
     }

@@ -9,6 +9,7 @@ from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiCall, ApiRefused
 from gossamer.net.paths import path_of
 from gossamer_platform.dashboard.jobs import number_of, spiders_of
+from gossamer_platform.dashboard.latest import latest
 from gossamer_platform.scrapyd.forms import parse_body
 
 MAX_UPLOAD: Final = 256 * 1024 * 1024 + 64 * 1024
@@ -27,9 +28,9 @@ _WHOLE: Final = frozenset({"max_running", "retries", "memory_limit", "min_items"
 
 
 async def show_list(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
-    """Return all projects that the visitor may see, with the form that deploys one."""
-    projects = await page.platform.get("/v1/projects")
-    return page.render("projects.html", projects=projects, fault=fault, status_code=status_code)
+    """Return a page of the projects that the visitor may see, the latest first, with the form that deploys one."""
+    projects, after = await latest(page, "/v1/projects")
+    return page.render("projects.html", projects=projects, after=after, fault=fault, status_code=status_code)
 
 
 async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:

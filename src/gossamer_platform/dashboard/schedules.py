@@ -7,15 +7,15 @@ from starlette.responses import Response
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiRefused
 from gossamer_platform.dashboard.jobs import number_of, pairs_of, row_number, spiders_of
+from gossamer_platform.dashboard.latest import latest
 
 _A_PAGE: Final = 50
+"""Jobs and firings that the page of a schedule shows."""
 
 
 async def show_list(page: DashboardPage) -> Response:
-    """Return a page of schedules."""
-    project, after = page.query.get("project") or None, page.query.get("after")
-    found = await page.platform.get("/v1/schedules", project=project, after=after, limit=_A_PAGE)
-    after = str(found[-1]["id"]) if len(found) == _A_PAGE else ""
+    """Return a page of schedules, the latest first."""
+    found, after = await latest(page, "/v1/schedules", project=page.query.get("project") or None)
     return page.render("schedules.html", schedules=found, after=after)
 
 

@@ -1,12 +1,13 @@
 """Tokens, each of whose secrets is shown once, and the audit."""
 
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiRefused
 from gossamer_platform.dashboard.jobs import number_of, row_number
+from gossamer_platform.dashboard.latest import latest
 
 SCOPES: Final = ("read", "run", "deploy", "admin", "node")
 _A_PAGE: Final = 100
@@ -14,12 +15,13 @@ _DAY: Final = 86400
 
 
 async def show_list(page: DashboardPage, *, secret: str = "", fault: str = "", status_code: int = 200) -> Response:
-    """Return the tokens, with the form that makes one. `secret`: that of a new token, which no other page shows."""
-    found: list[Any] = await page.platform.get("/v1/tokens")
+    """Return a page of tokens, the latest first, with the form that makes one. `secret`: that of a new token, which no
+    other page shows."""
+    found, after = await latest(page, "/v1/tokens")
     projects = await page.platform.get("/v1/projects")
     names = [each["name"] for each in projects]
     return page.render(
-        "tokens.html", tokens=found[::-1], projects=names, scopes=SCOPES, secret=secret, fault=fault,
+        "tokens.html", tokens=found, after=after, projects=names, scopes=SCOPES, secret=secret, fault=fault,
         home=page.platform.dashboard, status_code=status_code,
     )  # fmt: skip
 

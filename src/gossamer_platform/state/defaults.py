@@ -4,14 +4,15 @@ The default is the version of jobs that name none: the pinned one, else the late
 name, so a version that is deployed again under that name stays pinned.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, or_, select, update
 
 from gossamer_platform.lifecycle import ACTIVE, JobState
 from gossamer_platform.names import means_version
-from gossamer_platform.state.projects import ReadyVersion, find_version, project_id, ready_versions
-from gossamer_platform.state.tables import jobs, projects, schedules
+from gossamer_platform.state.projects import ReadyVersion, find_version, project_id, ready_names, ready_versions
+from gossamer_platform.state.tables import Project, jobs, projects, schedules
 
 
 class DefaultVersion(NamedTuple):
@@ -54,6 +55,17 @@ def default_of(connection: Connection, project: str) -> DefaultVersion:
     pinned = connection.scalar(select(projects.c.pinned_version).where(projects.c.name == project))
     found = find_version(connection, project, None)
     return DefaultVersion(found and found.name, found is not None and pinned == found.name)
+
+
+def defaults_of(connection: Connection, rows: Sequence[Project]) -> list[DefaultVersion]:
+    """Return the default of each of these projects."""
+    names = ready_names(connection, [row.id for row in rows])
+    found = []
+    for row in rows:
+        is_pinned = row.pinned_version in names[row.id]
+        latest = names[row.id][-1] if names[row.id] else None
+        found.append(DefaultVersion(row.pinned_version if is_pinned else latest, is_pinned))
+    return found
 
 
 def pin(connection: Connection, project: str, version: str | None) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gossamer.storage.sql.clock import DatabaseNow
@@ -23,6 +23,7 @@ from gossamer_platform.outcome import AttemptEnd
 from gossamer_platform.state.events import report_lost_node
 from gossamer_platform.state.jobs import record_end
 from gossamer_platform.state.projects import WANTED
+from gossamer_platform.state.row_page import RowPage
 from gossamer_platform.state.tables import Label, NodeRow, jobs, labels, nodes, versions
 
 _KILL_SECONDS: Final = 3.0
@@ -208,10 +209,33 @@ def find_node(connection: Connection, name: str) -> Node | None:
     return fetch_first(connection, Node, _with_jobs().where(nodes.c.name == name))
 
 
-def list_nodes(connection: Connection, *, after: str = "", limit: int | None = None) -> list[Node]:
-    """Return the rows of nodes by name, as `find_node` does. `after`: name of the last one of the page before;
-    `limit` None: all."""
-    return fetch(connection, Node, _with_jobs().where(nodes.c.name > after).order_by(nodes.c.name).limit(limit))
+def list_nodes(connection: Connection) -> list[Node]:
+    """Return the rows of all nodes by name, as `find_node` does."""
+    return fetch(connection, Node, _with_jobs().order_by(nodes.c.name))
+
+
+def node_page(connection: Connection, page: RowPage, state: NodeState | None = None) -> list[Node]:
+    """Return a page of the rows of nodes, or of those in a state, in the order in which they came."""
+    wanted = () if state is None else (_states() == state.value,)
+    return fetch(connection, Node, page.of(_with_jobs().where(*wanted), nodes.c.id))
+
+
+def count_nodes(connection: Connection) -> tuple[dict[NodeState, int], int]:
+    """Return the number of nodes by state, and the number of jobs that those that are online run at a time."""
+    state = _states().label("state")
+    counted = select(state, func.count(), func.sum(nodes.c.slots)).group_by(state)
+    rows = [(NodeState(name), count, slots) for name, count, slots in connection.execute(counted)]
+    return {each: count for each, count, _ in rows}, sum(int(n) for each, _, n in rows if each is NodeState.ONLINE)
+
+
+def _states() -> ColumnElement[str]:
+    """Return the state of each node, as `state_of` does."""
+    return case(
+        (and_(nodes.c.lost_at.is_not(None), nodes.c.incarnation == _STOPPED), NodeState.OFFLINE.value),
+        (nodes.c.lost_at.is_not(None), NodeState.LOST.value),
+        (nodes.c.is_draining, NodeState.DRAINING.value),
+        else_=NodeState.ONLINE.value,
+    )
 
 
 def set_draining(connection: Connection, name: str, *, is_draining: bool) -> bool:

@@ -17,6 +17,7 @@ from gossamer_platform.lifecycle import ACTIVE, VersionEvent, VersionState
 from gossamer_platform.names import file_stem, in_order, means_version
 from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state.changes import change_version
+from gossamer_platform.state.row_page import ALL_ROWS, RowPage
 from gossamer_platform.state.tables import (
     Project,
     VersionRow,
@@ -105,9 +106,11 @@ def project_row(connection: Connection, name: str) -> Project | None:
     return fetch_first(connection, Project, select(projects).where(projects.c.name == name))
 
 
-def project_rows(connection: Connection) -> list[Project]:
-    """Return all projects, in the order of their creation."""
-    return fetch(connection, Project, select(projects).order_by(projects.c.id))
+def project_rows(connection: Connection, page: RowPage = ALL_ROWS, *, only: str = "") -> list[Project]:
+    """Return a page of all projects, or the one of this name; in the order of their creation unless the page has the
+    other one."""
+    statement = select(projects).where(*([projects.c.name == only] if only else []))
+    return fetch(connection, Project, page.of(statement, projects.c.id))
 
 
 def change_project(connection: Connection, name: str, policy: JobPolicy, **columns: Any) -> bool:
@@ -138,12 +141,17 @@ def project_page(connection: Connection, *, after: str, limit: int) -> dict[str,
     has_ready = select(versions.c.id).where(versions.c.project_id == projects.c.id, is_ready).exists()
     page = select(projects.c.id, projects.c.name).where(projects.c.name > after, has_ready)
     names = {row.id: row.name for row in connection.execute(page.order_by(projects.c.name).limit(limit))}
+    return {names[number]: found for number, found in ready_names(connection, list(names)).items()}
+
+
+def ready_names(connection: Connection, project_ids: Sequence[int]) -> dict[int, list[str]]:
+    """Return for each of these projects the names of the versions that jobs can run, the latest last."""
     columns = (versions.c.project_id, versions.c.name, versions.c.digest, versions.c.deployed_at)
-    ready = select(*columns).where(versions.c.project_id.in_(names), is_ready).order_by(versions.c.id)
-    found: dict[int, list[Any]] = {number: [] for number in names}
-    for row in connection.execute(ready):
+    wanted = (versions.c.project_id.in_(project_ids), versions.c.state == VersionState.READY)
+    found: dict[int, list[Any]] = {number: [] for number in project_ids}
+    for row in connection.execute(select(*columns).where(*wanted).order_by(versions.c.id)):
         found[row.project_id].append(row)
-    return {names[number]: [row.name for row in _latest_last(rows)] for number, rows in found.items()}
+    return {number: [row.name for row in _latest_last(rows)] for number, rows in found.items()}
 
 
 def _latest_last(rows: Iterable[VersionRow]) -> list[VersionRow]:

@@ -15,6 +15,7 @@ from gossamer.storage.sql.rows import add_row, fetch, fetch_first
 from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state.jobs import LIVE, NewJob, add_job, find_request
 from gossamer_platform.state.projects import project_id
+from gossamer_platform.state.row_page import RowPage
 from gossamer_platform.state.tables import ScheduleRow, crawl_firings, jobs, projects, schedules
 
 _BATCH: Final = 100
@@ -74,10 +75,10 @@ def find_schedule(connection: Connection, schedule_id: int) -> Schedule | None:
     return fetch_first(connection, Schedule, _with_project().where(schedules.c.id == schedule_id))
 
 
-def list_schedules(connection: Connection, project: str, *, after: int, limit: int) -> list[Schedule]:
-    """Return schedules in the order of their numbers, of one project, or of all if `project` is empty."""
-    statement = _with_project().where(schedules.c.id > after, *([projects.c.name == project] if project else []))
-    return fetch(connection, Schedule, statement.order_by(schedules.c.id).limit(limit))
+def list_schedules(connection: Connection, project: str, page: RowPage) -> list[Schedule]:
+    """Return a page of the schedules of one project, or of all if `project` is empty."""
+    statement = _with_project().where(*([projects.c.name == project] if project else []))
+    return fetch(connection, Schedule, page.of(statement, schedules.c.id))
 
 
 def database_time(connection: Connection) -> float:

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, sel
 
 from gossamer.storage.sql.clock import DatabaseNow
 from gossamer.storage.sql.rows import add_row, fetch, fetch_first
+from gossamer_platform.state.row_page import ALL_ROWS, RowPage
 from gossamer_platform.state.tables import AuditRow, Token, VersionRow, audit, tokens
 
 _AUDIT_KEPT: Final = 100_000
@@ -88,9 +89,10 @@ def find_owner(connection: Connection, condition: ColumnElement[bool]) -> Princi
     return None if row is None else Principal(row.name, TokenScope(row.scope), row.project, row.id, row.node)
 
 
-def list_tokens(connection: Connection) -> list[Token]:
-    """Return all tokens, without their secrets, which nothing knows."""
-    return fetch(connection, Token, select(tokens).order_by(tokens.c.id))
+def list_tokens(connection: Connection, page: RowPage = ALL_ROWS, *, project: str = "") -> list[Token]:
+    """Return a page of the tokens of a project, or of all; without their secrets, which nothing knows."""
+    statement = select(tokens).where(*([tokens.c.project == project] if project else []))
+    return fetch(connection, Token, page.of(statement, tokens.c.id))
 
 
 def delete_token(connection: Connection, token_id: int, *, only: str = "") -> str | None:

@@ -232,6 +232,8 @@ class KeptModel(BaseModel):
 class ProjectModel(LimitsModel, KeptModel, NamedModel):
     """A project, with the limits that its new jobs get."""
 
+    id: int
+    """Number, by which pages of the list go on."""
     name: str
     max_running: int | None
     """Jobs of the project that run at a time. Null: as many as there are slots."""
@@ -310,6 +312,8 @@ class EnvironmentModel(NamedModel):
 class NodeModel(NamedModel):
     """A node: a program on some machine that runs jobs."""
 
+    id: int
+    """Number, by which pages of the list go on."""
     name: str
     state: NodeState
     """online; draining: it gets no more jobs; lost: it was silent for so long that its jobs were taken from it;
@@ -335,6 +339,15 @@ class NodeModel(NamedModel):
     def of(cls, row: Node) -> "NodeModel":
         """Return the model of a node."""
         return cls.of_row(row, state=state_of(row))
+
+
+class NodeCounts(BaseModel):
+    """Number of nodes."""
+
+    nodes: dict[NodeState, int]
+    """By state. A state without nodes is left out."""
+    slots: int
+    """Jobs that the nodes which are online run at a time."""
 
 
 class NodeChange(RequestModel):

@@ -6,12 +6,15 @@ none of this, because nodes and labels serve all projects.
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from gossamer_platform.manager.operations import JobConflict, NotFound
 from gossamer_platform.state import nodes
+from gossamer_platform.state.nodes import NodeState
+from gossamer_platform.state.row_page import ALL_ROWS
 from gossamer_platform.v1.context import Client, Operator, OperatorReader
-from gossamer_platform.v1.models import LabelChange, LabelModel, NodeChange, NodeModel
+from gossamer_platform.v1.models import LabelChange, LabelModel, NodeChange, NodeCounts, NodeModel
+from gossamer_platform.v1.row_pages import PageOfList
 
 router = APIRouter(prefix="/v1")
 
@@ -19,9 +22,23 @@ _NodeName = Annotated[str, Path(max_length=64, description="Name of the node.")]
 
 
 @router.get("/nodes", tags=["nodes"], summary="List nodes")
-async def list_nodes(client: OperatorReader) -> list[NodeModel]:
-    """Return all nodes by name, also those that are lost."""
-    return [NodeModel.of(row) for row in await client.context.manager.read(nodes.list_nodes)]
+async def list_nodes(
+    client: OperatorReader,
+    page: PageOfList,
+    state: Annotated[NodeState | None, Query(description="State. Absent: any.")] = None,
+) -> list[NodeModel]:
+    """Return nodes, also those that are lost: all by name; or a page of them, or those in a state, in the order in
+    which they came."""
+    if page == ALL_ROWS and state is None:
+        return [NodeModel.of(row) for row in await client.context.manager.read(nodes.list_nodes)]
+    return [NodeModel.of(row) for row in await client.context.manager.read(lambda c: nodes.node_page(c, page, state))]
+
+
+@router.get("/node-counts", tags=["nodes"], summary="Count nodes by state")
+async def count_nodes(client: OperatorReader) -> NodeCounts:
+    """Return how many nodes there are, and how many jobs they run at a time."""
+    by_state, slots = await client.context.manager.read(nodes.count_nodes)
+    return NodeCounts(nodes=by_state, slots=slots)
 
 
 @router.get("/nodes/{name}", tags=["nodes"], summary="Show a node")

@@ -28,6 +28,7 @@ from gossamer_platform.v1.models import (
     TokenModel,
     VersionModel,
 )
+from gossamer_platform.v1.row_pages import PageOfList
 from gossamer_platform.v1.spooling import spooled
 
 router = APIRouter(prefix="/v1")
@@ -41,12 +42,12 @@ _ProjectName = Annotated[str, Query(min_length=1, max_length=200, description="N
 
 
 @router.get("/projects", tags=["projects"], summary="List projects")
-async def list_projects(client: Reader) -> list[ProjectModel]:
-    """Return all projects that the client may see, also those without a version that jobs could run."""
+async def list_projects(client: Reader, page: PageOfList) -> list[ProjectModel]:
+    """Return the projects that the client may see, also those without a version that jobs could run."""
 
     def find(connection: Connection) -> list[ProjectModel]:
-        rows = [row for row in projects.project_rows(connection) if client.principal.project in ("", row.name)]
-        return [ProjectModel.of(row, defaults.default_of(connection, row.name)) for row in rows]
+        rows = projects.project_rows(connection, page, only=client.principal.project)
+        return [ProjectModel.of(*each) for each in zip(rows, defaults.defaults_of(connection, rows), strict=True)]
 
     return list(await client.context.manager.read(find))
 
@@ -232,10 +233,11 @@ async def make_token(token: NewTokenModel, client: Admin) -> NewTokenResponse:
 
 
 @router.get("/tokens", tags=["access"], summary="List tokens")
-async def list_tokens(client: Admin) -> list[TokenModel]:
-    """Return all tokens that the client may see, without their secrets."""
-    rows = await client.context.manager.read(tokens.list_tokens)
-    return [TokenModel.of_row(row) for row in rows if client.principal.project in ("", row.project)]
+async def list_tokens(client: Admin, page: PageOfList) -> list[TokenModel]:
+    """Return the tokens that the client may see, without their secrets."""
+    only = client.principal.project
+    rows = await client.context.manager.read(lambda c: tokens.list_tokens(c, page, project=only))
+    return [TokenModel.of_row(row) for row in rows]
 
 
 @router.post("/tokens/{token_id}/release", tags=["access"], summary="Take a token from its node")

@@ -14,12 +14,14 @@ from gossamer_platform.manager.operations import JobConflict, NotFound, new_job_
 from gossamer_platform.names import check_file_name
 from gossamer_platform.schedules.firing import start_schedule
 from gossamer_platform.state import crawl_firings, schedules
+from gossamer_platform.state.row_page import RowPage
 from gossamer_platform.state.schedules import Schedule
 from gossamer_platform.state.tables import CrawlFiring
 from gossamer_platform.v1.access import NotPermitted
 from gossamer_platform.v1.context import Client, Reader, Runner
 from gossamer_platform.v1.jobs import MAX_PAGE, PageLimit, parse_cursor, shown_job
 from gossamer_platform.v1.models import JobModel
+from gossamer_platform.v1.row_pages import After, LatestFirst
 from gossamer_platform.v1.schedule_models import (
     CrawlFiringModel,
     CrawlFiringPage,
@@ -66,14 +68,15 @@ async def create_schedule(schedule: NewScheduleModel, client: Runner) -> Schedul
 async def list_schedules(
     client: Reader,
     project: str = "",
-    after: Annotated[str, Query(description="Number of the last schedule of the page before.")] = "",
+    after: After = "",
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+    latest_first: LatestFirst = False,
 ) -> list[ScheduleModel]:
     """Return schedules in the order of their creation."""
     if project:
         client.check_project(project)
-    wanted, first = project or client.principal.project, parse_cursor(after) or 0
-    rows = await client.context.manager.read(lambda c: schedules.list_schedules(c, wanted, after=first, limit=limit))
+    wanted, page = project or client.principal.project, RowPage(parse_cursor(after), limit, latest_first)
+    rows = await client.context.manager.read(lambda c: schedules.list_schedules(c, wanted, page))
     return [ScheduleModel.of(row) for row in rows]
 
 

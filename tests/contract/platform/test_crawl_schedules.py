@@ -13,6 +13,7 @@ from gossamer_platform.delivery.crawls import CrawlService, CrawlSubmitter
 from gossamer_platform.schedules.firing import fire_due
 from gossamer_platform.state import crawl_firings, schedules, webhooks
 from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.row_page import ALL_ROWS
 from gossamer_platform.state.tables import crawl_firings as firing_table
 from gossamer_platform.state.tables import deliveries
 from gossamer_platform.state.tables import schedules as schedule_table
@@ -92,7 +93,7 @@ async def test_an_instant_is_one_firing_with_one_key(database: StateDatabase, se
     assert len(service.events) == 5
     for event in service.events:
         assert (event.body, event.headers["authorization"]) == (_REQUESTS, "Bearer secret")
-    found = await database.read(lambda c: schedules.list_schedules(c, "shop", after=0, limit=9))
+    found = await database.read(lambda c: schedules.list_schedules(c, "shop", ALL_ROWS))
     assert {row.last_result for row in found} == {"crawl shop/nightly: 1 request added"}
 
 

@@ -20,6 +20,7 @@ from gossamer.dashboard.visitors import READ, Visitor
 from gossamer_platform.cloud.app import CloudApp
 from gossamer_platform.dashboard import groups as group_pages
 from gossamer_platform.dashboard import jobs as job_pages
+from gossamer_platform.dashboard import latest as latest_pages
 from gossamer_platform.dashboard import schedules as schedule_pages
 from gossamer_platform.dashboard.section import ROUTES
 from gossamer_platform.manager.artefacts import ArtefactStore
@@ -102,7 +103,7 @@ def _fill(connection: Connection) -> None:
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScrapydConfig:
     monkeypatch.chdir(tmp_path)
-    for pages in (job_pages, group_pages, schedule_pages):
+    for pages in (job_pages, group_pages, latest_pages, schedule_pages):
         monkeypatch.setattr(pages, "_A_PAGE", 2)
     (tmp_path / "logs").mkdir()
     (tmp_path / "items").mkdir()
@@ -177,6 +178,36 @@ async def test_every_link_leads_somewhere_and_lists_are_complete(
     assert any(f"the last line {_EVIL}" in text for text in texts("/ui/job/log"))
     assert _EVIL[:8] in texts("/ui/job/items")
     assert any("its turn: a slot is free" in text for text in texts("/ui/job"))
+
+
+async def test_lists_have_the_latest_entry_first_and_pages_of_a_bounded_size(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    """Entries that are made meanwhile move no page."""
+    await database.write(_fill)
+    await database.write(lambda c: [tokens.add_token(c, f"token-{n}", TokenScope.READ) for n in range(_COUNT)])
+    for name in ("schedules", "projects", "nodes", "tokens"):
+        everything = (await client.get(f"/v1/{name}")).json()
+        numbers = sorted((each["id"] for each in everything), reverse=True)
+        found: list[int] = []
+        while len(found) < len(numbers):
+            after = {"after": found[-1]} if found else {}
+            query = {"limit": 2, "latest_first": True, **after}
+            part = (await client.get(f"/v1/{name}", params=query)).json()
+            assert 0 < len(part) <= 2
+            found += [each["id"] for each in part]
+        assert found == numbers
+        first = _Page((await client.get(f"/ui/{name}")).text)
+        assert any(link.startswith(f"/ui/{name}?after=") for link in first.links)
+        assert (
+            len([text for text in first.text if re.fullmatch(r"(schedule|node|token)-\d|shop & co #\d\?", text)]) >= 2
+        )
+    counts = (await client.get("/v1/node-counts")).json()
+    states = [node["state"] for node in (await client.get("/v1/nodes")).json()]
+    assert counts["nodes"] == {state: states.count(state) for state in set(states)}
+    for state in ("online", "lost", "draining", "offline"):
+        shown = (await client.get("/v1/nodes", params={"state": state})).json()
+        assert [node["state"] for node in shown] == [state] * states.count(state)
 
 
 async def test_the_pages_that_clients_of_scrapyd_read_stay_and_lead_to_the_dashboard(

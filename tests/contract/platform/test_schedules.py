@@ -8,6 +8,7 @@ from gossamer_platform.lifecycle import JobState
 from gossamer_platform.schedules.firing import ClockWatch, fire_due, fire_schedules, step_back
 from gossamer_platform.state import jobs, projects, schedules
 from gossamer_platform.state.database import StateDatabase
+from gossamer_platform.state.row_page import ALL_ROWS
 from gossamer_platform.state.tables import jobs as job_table
 from gossamer_platform.state.tables import schedules as schedule_table
 from tests.servers.schedules import add_schedule
@@ -79,7 +80,7 @@ async def test_an_instant_that_was_missed_fires_once_or_not_at_all(database: Sta
     await database.write(lambda c: (_add(c, "skips"), _add(c, "once", missed="once")))
     await database.write(lambda c: _be_due(c, 3600))
     assert await database.write(fire_due) == 2
-    rows = await database.read(lambda c: schedules.list_schedules(c, "shop", after=0, limit=10))
+    rows = await database.read(lambda c: schedules.list_schedules(c, "shop", ALL_ROWS))
     assert [row.last_result.split()[0] for row in rows] == ["missed", "job"]
     assert await _jobs(database) == 1
     assert await database.write(fire_due) == 0  # the next instants are still to come
@@ -91,7 +92,7 @@ async def test_a_schedule_that_skips_waits_for_its_job(database: StateDatabase) 
         await database.write(lambda c: _be_due(c, 0.1))
         await database.write(fire_due)
         assert await _jobs(database) == expected
-    [row] = await database.read(lambda c: schedules.list_schedules(c, "shop", after=0, limit=10))
+    [row] = await database.read(lambda c: schedules.list_schedules(c, "shop", ALL_ROWS))
     assert row.last_result == "skipped: the job before has not ended"
     await database.write(lambda c: jobs.cancel_pending(c, "shop", reason=""))
     await database.write(lambda c: _be_due(c, 0.1))
@@ -118,7 +119,7 @@ async def test_a_schedule_that_cannot_be_fired_is_paused_and_the_others_go_on(da
     )
     await database.write(lambda c: _be_due(c, 0.1))
     await database.write(fire_due)
-    rows = await database.read(lambda c: schedules.list_schedules(c, "shop", after=0, limit=10))
+    rows = await database.read(lambda c: schedules.list_schedules(c, "shop", ALL_ROWS))
     assert [(row.name, row.paused) for row in rows] == [("broken", True), ("good", False)]
     assert "Europe/Nowhere" in rows[0].last_result
     assert await _jobs(database) == 1
@@ -131,7 +132,7 @@ async def test_the_job_has_the_schedules_limits_and_name(database: StateDatabase
     [row] = await database.read(lambda c: jobs.list_jobs(c, [JobState.PENDING], project="shop"))
     assert (row.retries_left, row.time_limit) == (3, 5.0)
     assert row.name.startswith("named-")
-    [schedule] = await database.read(lambda c: schedules.list_schedules(c, "shop", after=0, limit=10))
+    [schedule] = await database.read(lambda c: schedules.list_schedules(c, "shop", ALL_ROWS))
     assert (schedule.next_at, schedule.last_result) == (None, f"job {row.id}")
 
 

@@ -1,0 +1,75 @@
+"""Times every page: on the server, and in a real Chromium until it can be used."""
+
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlencode
+
+import httpx
+
+from bench.dashboard.deployment import RUNNING, Deployment
+from bench.dashboard.filling import LARGE
+from gossamer.dashboard.crawl_section import ROUTES as CRAWL_ROUTES
+from gossamer_platform.dashboard.section import ROUTES as PLATFORM_ROUTES
+from tests.servers.browser import browser
+
+_ROUNDS = 15
+_LIMIT_MS, _USABLE_MS = 150.0, 1000.0
+_LARGE: Mapping[str, str] = {"appid": LARGE.appid, "crawlid": LARGE.crawlid}
+_JOB = {"id": "30"}
+_QUERIES: Mapping[str, list[Mapping[str, str]]] = {
+    "/crawls": [{}, {"state": "running"}, {"text": "crawl-77777"}, {"appid": "app7"}, {"domain": "site3.example"}],
+    "/crawl": [RUNNING, _LARGE],
+    "/crawl/pages": [RUNNING],
+    "/crawl/why": [{**RUNNING, "url": "http://site0.test/p/1"}],
+    "/domain": [{"domain": "policy0000007.test"}],
+    "/jobs": [{}, {"state": "failed"}, {"project": "project-7"}],
+    "/job": [_JOB],
+    "/job/log": [_JOB],
+    "/job/items": [_JOB],
+    "/project": [{"project": "project-7"}],
+    "/jobs/new": [{}, {"project": "project-7"}],
+    "/schedule": [{"id": "7"}],
+    "/group": [{"id": "7"}],
+}
+"""Parameters of pages that need some, or that are tried with several."""
+_FILES = ("/job/log.txt", "/job/export")
+"""Routes that are files, not pages."""
+
+
+def addresses() -> list[str]:
+    """Return the addresses of all pages below the dashboard's."""
+    routes = {**CRAWL_ROUTES, **PLATFORM_ROUTES}
+    paths = ["/", *(path for path, route in routes.items() if route.method == "GET" and path not in _FILES)]
+    found = [(path, query) for path in paths for query in _QUERIES.get(path, [{}])]
+    return [path + (f"?{urlencode(query)}" if query else "") for path, query in found]
+
+
+def measure(running: Deployment, folder: Path) -> bool:
+    """Print the times; return whether all are within the limits."""
+    with httpx.Client(base_url=f"{running.address}/ui", timeout=60) as client:
+        times: dict[str, list[float]] = {address: [] for address in addresses()}
+        for _ in range(_ROUNDS + 1):
+            for address, found in times.items():
+                begun = time.perf_counter()
+                answer = client.get(address)
+                found.append((time.perf_counter() - begun) * 1000)
+                if answer.status_code != 200:
+                    raise SystemExit(f"{address}: {answer.status_code} {answer.text[-2000:]}")
+    with browser(folder / "profile") as chromium:
+        usable: dict[str, float] = {}
+        for address in times:
+            chromium.open(f"{running.address}/ui{address}")
+            event = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
+            chromium.wait(f"{event} > 0")
+            usable[address] = float(chromium.evaluate(event))
+    good = True
+    print(f"{'page':60} {'median':>8} {'most':>8} {'usable':>8}   ms")
+    for address, (_, *found) in times.items():  # the first one fills caches
+        median = statistics.median(found)
+        is_quick = median <= _LIMIT_MS and usable[address] <= _USABLE_MS
+        good = good and is_quick
+        note = "" if is_quick else "  TOO SLOW"
+        print(f"{address[:60]:60} {median:8.1f} {max(found):8.1f} {usable[address]:8.0f}{note}")
+    return good
