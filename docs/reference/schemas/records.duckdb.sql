@@ -29,6 +29,7 @@ CREATE TABLE records (
   "content" VARCHAR,
   "extract_error" VARCHAR,
   "rendering" VARCHAR,
+  "render_choice" VARCHAR,
   "refusal" VARCHAR,
   "item" VARCHAR
 );

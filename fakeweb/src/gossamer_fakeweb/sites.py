@@ -14,6 +14,7 @@ from gossamer_fakeweb.estate import HOSTS, Estate
 from gossamer_fakeweb.hostile.gates import Gates
 from gossamer_fakeweb.hostile.web import Hostile
 from gossamer_fakeweb.members import Members
+from gossamer_fakeweb.scripted import Scripted
 
 
 def extra_sites(spec: WebSpec, port: int) -> list[ExtraSite]:
@@ -23,6 +24,8 @@ def extra_sites(spec: WebSpec, port: int) -> list[ExtraSite]:
         sites.append(EstateSite(spec.estate))
     if spec.members:
         sites.append(MembersSite(spec.members))
+    if spec.scripted:
+        sites.append(ScriptedSite(spec.scripted))
     if spec.hostile:
         sites.append(HostileSite(port=port, private_port=spec.hostile_port))
     return sites
@@ -63,6 +66,20 @@ class EstateSite:
 
 class MembersSite(Members):
     """The site for members, under its host name."""
+
+    def places(self) -> list[HostilePlace]:
+        """Return nothing: no host of it is hostile."""
+        return []
+
+    async def open(self) -> None:
+        """Do nothing: the site has no ports of its own."""
+
+    def close(self) -> None:
+        """Do nothing: the site has no ports of its own."""
+
+
+class ScriptedSite(Scripted):
+    """The site that scripts build, under its host name."""
 
     def places(self) -> list[HostilePlace]:
         """Return nothing: no host of it is hostile."""

@@ -52,7 +52,7 @@ class ExtraSite(Protocol):
 
 def extra_sites(spec: WebSpec, port: int) -> list[ExtraSite]:
     """Return the sites that `spec` asks for. Raises `BadInput` where no package with them is installed."""
-    if not (spec.estate or spec.members or spec.hostile):
+    if not (spec.estate or spec.members or spec.scripted or spec.hostile):
         return []
     found: list[Callable[[WebSpec, int], list[ExtraSite]]] = []
     with contextlib.suppress(ImportError):  # an entry point of a package that is gone
@@ -60,7 +60,7 @@ def extra_sites(spec: WebSpec, port: int) -> list[ExtraSite]:
     sites = [site for make in found for site in make(spec, port)]
     if not sites:
         raise BadInput(
-            "--estate, --members and --hostile need the package gossamer-fakeweb of the checkout: "
+            "--estate, --members, --scripted and --hostile need the package gossamer-fakeweb of the checkout: "
             f"{checkout_advice('fakeweb')}"
         )
     return sites

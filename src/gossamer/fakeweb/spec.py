@@ -87,6 +87,9 @@ class WebSpec:
     members: int = field(
         default=0, metadata=_help("pages of a site for members, at members.test, which needs a login; 0: no such site")
     )
+    scripted: int = field(
+        default=0, metadata=_help("pages of a site that scripts build, at scripted.test, at least 14; 0: no such site")
+    )
     hostile: bool = field(default=False, metadata=_help("also the hostile hosts; http://hostile.test lists them"))
     hostile_port: int = field(
         default=0, metadata=_help("the port in links and redirects to private addresses; 0: this server's own")
@@ -101,6 +104,8 @@ class WebSpec:
                 raise BadInput(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 <= self.estate <= MAX_ESTATE:
             raise BadInput(f"estate is a number of index pages from 0 to {MAX_ESTATE:,}, not {self.estate}")
+        if self.scripted and self.scripted < LEAST_SCRIPTED:
+            raise BadInput(f"scripted is a number of pages of at least {LEAST_SCRIPTED}, not {self.scripted}")
         if not 0 <= self.hostile_port < 65536:
             raise BadInput(f"hostile_port is a port, not {self.hostile_port}")
         for name in ("latency_ms", "retry_after_seconds", "crawl_delay_seconds", "robots_slow_ms", "seed"):
@@ -136,6 +141,8 @@ RATES = (
 """Fields of `WebSpec` that are rates: one number is drawn for each page, and decides between them in this order. New
 ones must be added at the end: the fates of existing webs depend on the order."""
 
+LEAST_SCRIPTED = 14
+"""Fewest pages of the site that scripts build: two of each kind."""
 MAX_ESTATE = 33_333
 """Most index pages of the estate agent's site: the numbers of its properties, 30 on each page, have six digits."""
 MAX_PAGE_BYTES = 16 * 1024 * 1024

@@ -48,5 +48,7 @@ class PageLoad(msgspec.Struct, frozen=True):
     """Returns whether robots.txt allows a request."""
     because: str
     """Reason why the page is rendered, for its record."""
+    learns: bool = False
+    """True: pages of the crawl are rendered if that changes them, so it is to be learnt from this one."""
     steps: tuple[RenderStep, ...] = ()
     """Steps that are taken on the page before its document is read."""

@@ -146,6 +146,8 @@ class FetchResponse(msgspec.Struct):
     """URL that a script or a `<meta>` of the rendered page leads to. None: nowhere, or the page was not rendered."""
     rendering: Rendering | None = None
     """Course of the rendering. None: the page was not rendered."""
+    render_choice: str = ""
+    """Decision whether to render the page, as its record has it. Empty: the crawl leaves no choice."""
 
 
 KIB = 1024

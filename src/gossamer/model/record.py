@@ -34,8 +34,8 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """Course of the rendering of one page in a browser."""
 
     because: str
-    """Reason why the page was rendered: `asked` by its request, `match` for a URL pattern, or `auto` because it showed
-    next to nothing."""
+    """Reason why the page was rendered: `asked` by its request, `match` for a URL pattern, or `auto` by the decision in
+    `PageRecord.render_choice`."""
     ended: Literal["quiet", "time", "moved"]
     """Reason why the waiting ended. quiet: the document changed no more; time: the limit of seconds was reached, and
     the document was taken as it was; moved: the page led to another URL."""
@@ -126,6 +126,9 @@ class PageRecord(msgspec.Struct, kw_only=True):
     items that are too long together."""
     rendering: Rendering | None = None
     """Course of the rendering in a browser. None: the page was not rendered."""
+    render_choice: str = ""
+    """Decision of `--render auto` on the page, `rendered` or `plain`, and its reason: `rendered:change`. Empty: the
+    crawl leaves no choice, or there was no page to decide on."""
     refusal: PageRefusal | None = None
     """The response is a refusal, and this is its kind and evidence; `reason` is `refused_` and the kind. None: it is
     not."""

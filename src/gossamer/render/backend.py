@@ -4,15 +4,20 @@ The page itself is fetched by the HTTP client, whose response the browser then g
 the rate limit, robots.txt, redirects and retries are those of every crawl.
 """
 
+import asyncio
+
 import msgspec
 
 from gossamer.errors import BrowserBusy, BrowserError, BrowserMissing
 from gossamer.extract.encoding import content_type_of, is_html
-from gossamer.fetch.backend import FetchBackend
+from gossamer.fetch.backend import FetchBackend, PageLoad
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
+from gossamer.policy.patterns import url_pattern
 from gossamer.policy.refusals import find_refusal
+from gossamer.policy.render_learning import RenderChoice, RenderKey, RenderLearner
 from gossamer.policy.retry import is_worth_a_retry
-from gossamer.render.emptiness import needs_scripts
+from gossamer.render.comparison import has_gained
+from gossamer.render.emptiness import has_scripts, needs_scripts
 from gossamer.render.pool import BrowserPool
 
 
@@ -42,6 +47,9 @@ class BrowserBackend:
         """Pages that the browsers build, or that wait for a free tab."""
         self.unasked_in_progress = 0
         """Pages among these that were not leased as pages to be rendered."""
+        self._learner = RenderLearner()
+        self._news = asyncio.Event()
+        """Set when something was learnt, and then replaced."""
 
     async def fetch(
         self, request: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
@@ -52,17 +60,61 @@ class BrowserBackend:
         if request.page is not None and request.page.because == "match":
             self._check_patience(was_sent=False)
         response = await self._http.fetch(request, timeout_seconds, wait_for_room=wait_for_room)
-        if request.page is None or not _is_page(response):
-            return response
-        if request.page.because == "auto" and not needs_scripts(response.body):
+        page = request.page
+        if page is None or not _is_page(response):
             return response
         if find_refusal(response.status, response.headers, response.body, url=request.url, requested=request.url):
             return response  # a browser that runs the script of a challenge would get around the refusal
+        if not page.learns or page.because == "match":
+            return await self._render(request, response)
+        return await self._learn(request, page, response)
+
+    async def _learn(self, request: FetchRequest, page: PageLoad, response: FetchResponse) -> FetchResponse:
+        """Render a page of a crawl that renders where it is needed, or return the response; and learn from it."""
+        is_asked = page.because == "asked"
+        if not is_asked and not has_scripts(response.body):
+            return _chosen(response, "plain:no_scripts")
+        is_empty = needs_scripts(response.body)
+        if not is_asked and not is_empty and isinstance(self._pool, BrowserMissing):
+            return _chosen(response, "plain:no_browser")
+        key = RenderKey(page.crawl, url_pattern(request.url), is_empty)
+        choice = None
+        if is_asked:
+            self._learner.begin(key)
+        else:
+            choice = await self._choose(key)
+        if choice is not None and not choice.render:
+            return _chosen(response, f"plain:{choice.why}")
+        try:
+            if not is_asked:
+                self._check_patience(was_sent=True)
+            rendered = await self._render(request, response)
+            self._learner.learn(
+                key,
+                changed=rendered.moved_to is not None
+                or has_gained(request.url, response.body, rendered.body, site=page.site),
+            )
+        except BaseException:
+            self._learner.give_up(key)
+            raise
+        finally:
+            self._news.set()
+            self._news = asyncio.Event()
+        return rendered if choice is None else _chosen(rendered, f"rendered:{choice.why}")
+
+    async def _choose(self, key: RenderKey) -> RenderChoice:
+        """Decide on a page. Waits for the first pages of its kind, which are being rendered."""
         if isinstance(self._pool, BrowserMissing):
             raise BrowserMissing(str(self._pool), was_sent=True)
-        if request.page.because == "auto":
-            self._check_patience(was_sent=True)
-        unasked = request.page.because != "asked"
+        while (choice := self._learner.choose(key)) is None:
+            await self._news.wait()
+        return choice
+
+    async def _render(self, request: FetchRequest, response: FetchResponse) -> FetchResponse:
+        """Build the page of a response."""
+        if isinstance(self._pool, BrowserMissing):
+            raise BrowserMissing(str(self._pool), was_sent=True)
+        unasked = request.page is not None and request.page.because != "asked"
         self.pages_in_progress += 1
         self.unasked_in_progress += unasked
         try:
@@ -84,6 +136,12 @@ class BrowserBackend:
         """End the browsers."""
         if isinstance(self._pool, BrowserPool):
             await self._pool.close()
+
+
+def _chosen(response: FetchResponse, choice: str) -> FetchResponse:
+    """Return a response with the decision whether its page is rendered."""
+    response.render_choice = choice
+    return response
 
 
 def _is_page(response: FetchResponse) -> bool:

@@ -16,6 +16,11 @@ _LINK = re.compile(rb"<a\s[^<>]*href")
 _SCRIPT = re.compile(rb"<script\b")
 
 
+def has_scripts(body: bytes) -> bool:
+    """Return whether a page has scripts."""
+    return bool(_SCRIPT.search(body[:_LONGEST_BYTES].lower()))
+
+
 def needs_scripts(body: bytes) -> bool:
     """Return whether a page shows a reader next to nothing, and has scripts that may build the rest."""
     body = body[:_LONGEST_BYTES].lower()

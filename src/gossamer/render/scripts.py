@@ -72,13 +72,18 @@ SNAPSHOT = """
 elements, because no parser of HTML would find their links inside templates and frames."""
 
 STEP = """
-(action, selector, value) => {
+async (action, selector, value) => {
   const element = selector ? document.querySelector(selector) : document.documentElement;
   if (!element) return false;
   if (action === 'scroll') {
     const before = document.documentElement.scrollHeight;
+    // The page must see its end leave and come back: some load more only when it comes into view.
     window.scrollTo(0, 0);
-    window.scrollTo(0, before);
+    await new Promise(done => {
+      setTimeout(done, 200);
+      requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));
+    });
+    window.scrollTo(0, document.documentElement.scrollHeight);
     return before;
   }
   if (action === 'click') {

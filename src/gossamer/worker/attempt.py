@@ -191,7 +191,13 @@ class Attempt:
 
         site = registered_domain(host(self.url))
         return PageLoad(
-            self.context.run.crawl.id.token, site, self.request_for, allows, because, self.context.terms.render_steps
+            self.context.run.crawl.id.token,
+            site,
+            self.request_for,
+            allows,
+            because,
+            learns=self.context.terms.render_auto,
+            steps=self.context.terms.render_steps,
         )
 
     def headers(self) -> tuple[tuple[str, str], ...]:

@@ -93,6 +93,7 @@ def page_record(
         ip=answer.ip,
         truncated=answer.truncated,
         rendering=answer.rendering,
+        render_choice=answer.render_choice,
     )
 
 

@@ -29,11 +29,15 @@ class Builder:
         """Put a page on the site."""
         self.web.mount("shop.test", path, html(body) if isinstance(body, str) else body)
 
-    async def build(self, path: str, *, crawl: str = "crawl", steps: tuple[RenderStep, ...] = ()) -> FetchResponse:
-        """Fetch a page and build it."""
-        return await self.backend.fetch(self.request(path, crawl=crawl, steps=steps))
+    async def build(
+        self, path: str, *, because: str = "asked", learns: bool = False, steps: tuple[RenderStep, ...] = ()
+    ) -> FetchResponse:
+        """Fetch a page and build it, or, where `because` is `auto`, decide whether to."""
+        return await self.backend.fetch(self.request(path, because=because, learns=learns, steps=steps))
 
-    def request(self, path: str, *, crawl: str = "crawl", steps: tuple[RenderStep, ...] = ()) -> FetchRequest:
+    def request(
+        self, path: str, *, because: str = "asked", learns: bool = False, steps: tuple[RenderStep, ...] = ()
+    ) -> FetchRequest:
         """The request of a page that is to be built."""
 
         def request_for(url: str) -> FetchRequest:
@@ -43,7 +47,7 @@ class Builder:
             return True
 
         request = request_for(f"http://shop.test:{self.web.port}{path}")
-        request.page = PageLoad(crawl, "shop.test", request_for, allows, "asked", steps)
+        request.page = PageLoad("crawl", "shop.test", request_for, allows, because, learns=learns, steps=steps)
         return request
 
 

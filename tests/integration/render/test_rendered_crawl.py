@@ -103,18 +103,22 @@ async def test_only_pages_that_match_are_rendered(tmp_path: Path) -> None:
     assert "<h1>" not in bodies["1"].replace("'<h1>'", "")
 
 
-async def test_only_pages_that_show_nothing_are_rendered_automatically(tmp_path: Path) -> None:
+async def test_only_pages_that_scripts_change_are_rendered_automatically(tmp_path: Path) -> None:
     async with serve(WebSpec(hosts=1, pages=1)) as web:
         mount_shop(web)
         words = "<p>" + "words " * 100
         web.mount("shop.test", "/thing/1", html(f"{words}<script>document.body.append('built')</script>"))
+        web.mount("shop.test", "/thing/2", html(words))
         records = await crawl(tmp_path, web, "--render", "auto")
     assert {"/", "/in-a-shadow", "/frames/one", "/frames/two", "/thing/1", "/thing/2", "/thing/3"} == paths(records)
-    found = {r.url.split("/", 3)[3]: r.rendering for r in records if isinstance(r, PageRecord)}
-    assert found["thing/1"] is None
-    assert found["frames/one"] is None
-    reasons = [one.because for name in ("", "thing/2", "thing/3") if (one := found[name]) is not None]
+    found = {r.url.split("/", 3)[3]: r for r in records if isinstance(r, PageRecord)}
+    assert {name: page.render_choice for name, page in found.items() if page.rendering is None} == {
+        "thing/2": "plain:no_scripts",
+        "frames/one": "plain:no_scripts",
+    }
+    reasons = [one.because for name in ("", "thing/1", "thing/3") if (one := found[name].rendering) is not None]
     assert reasons == ["auto"] * 3
+    assert found["thing/1"].render_choice == "rendered:sample"
 
 
 @pytest.mark.parametrize("mode", ["always", "auto"])
