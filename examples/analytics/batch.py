@@ -1,4 +1,4 @@
-"""The same table as spark_job.py, computed at once by DuckDB from Parquet outputs."""
+"""Computation of the table of spark_job.py at once, by DuckDB from Parquet outputs."""
 
 import sqlite3
 from pathlib import Path

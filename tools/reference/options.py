@@ -1,4 +1,4 @@
-"""What is made of the table of options: the options' types for Python programs, and fields of the request schema."""
+"""Types of options for Python programs, and fields of the request schema, made from the table of options."""
 
 import textwrap
 from collections.abc import Iterator

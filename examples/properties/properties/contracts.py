@@ -1,4 +1,4 @@
-"""What Scrapy's contracts do not have."""
+"""Contracts that Scrapy does not have."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is known of a property."""
+"""Items of a property."""
 
 import scrapy
 

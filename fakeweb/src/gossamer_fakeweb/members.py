@@ -15,7 +15,7 @@ HOST = "members.test"
 ACCOUNTS = {"alice": "wonderland", "bob": "builder"}
 """Passwords by user."""
 CAREFUL_USER, CAREFUL_PASSWORD = "carol", "twice"
-"""An account whose login asks for a second factor, which nobody has."""
+"""An account whose login asks for a second factor, which no client of the tests has."""
 SESSION_PAGES = 50
 """Pages after which a session ends."""
 
