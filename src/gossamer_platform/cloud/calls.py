@@ -123,7 +123,7 @@ class CloudCall:
         """Return the projects that the client may see."""
         rows = await self.manager.read(projects.project_rows)
         known = [CloudProject(_number(row), row.id, row.name) for row in rows]
-        return [each for each in known if self.principal.project in ("", each.name)]
+        return [each for each in known if self.principal.sees(each.name)]
 
     async def find_project(self, number: int | str) -> CloudProject:
         """Return a project. Raises NotFound."""

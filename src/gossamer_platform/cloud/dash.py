@@ -139,7 +139,7 @@ async def _project_to_deploy(call: CloudCall, number: str) -> str:
     except NotFound:
         if not re.fullmatch(r"[1-9][0-9]{0,9}", number):
             raise BadInput(f"project: {number!r} is no number; Scrapy Cloud's clients name a project by one") from None
-        if call.principal.project not in ("", number):
+        if not call.principal.sees(number):
             raise
         return number
 

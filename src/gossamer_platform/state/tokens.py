@@ -58,6 +58,10 @@ class Principal(NamedTuple):
     node: str = ""
     """Node to which the token belongs. Empty: none has used it."""
 
+    def sees(self, project: str | None) -> bool:
+        """Return whether the principal may see what belongs to a project. None, or empty: to all projects."""
+        return self.project in ("", project)
+
 
 def add_token(
     connection: Connection, name: str, scope: TokenScope, *, project: str = "", valid_seconds: float | None = None

@@ -6,7 +6,7 @@ Fixed: that a client of one project gets the same answer for a project it may no
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, Protocol, TypeVar
 
 from fastapi import Depends, Request
 
@@ -21,6 +21,14 @@ from gossamer_platform.v1.access import NotPermitted
 
 PRINCIPAL: Final = "principal"
 """Name in the state of a request under which its sender is. `RequestGuard` puts it there."""
+
+
+class _OfProject(Protocol):
+    @property
+    def project(self) -> str | None: ...
+
+
+R = TypeVar("R", bound=_OfProject)
 
 
 class RemoteNodes(NamedTuple):
@@ -60,8 +68,22 @@ class Client(NamedTuple):
 
     def check_project(self, project: str) -> None:
         """Raise NotFound if the client may not see the project, so that it cannot learn which projects exist."""
-        if self.principal.project not in ("", project):
+        if not self.principal.sees(project):
             raise NotFound(f"project '{project}' not found")
+
+    def listed_project(self, project: str) -> str:
+        """Return the project whose entries a list has; empty: all. `project`: that of the request; empty: none. Raises
+        NotFound."""
+        if project:
+            self.check_project(project)
+        return project or self.principal.project
+
+    def visible(self, row: R | None, name: str) -> R:
+        """Return a row that the client may see. Raises NotFound for others, and None, so that it cannot learn which
+        exist. `name`: what the row is, with its number."""
+        if row is None or not self.principal.sees(row.project):
+            raise NotFound(f"{name} not found")
+        return row
 
     def check_settings(self, settings: Iterable[str]) -> None:
         """Raise SettingNotPermitted if the client may not give these settings to a job."""

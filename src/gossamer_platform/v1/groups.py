@@ -14,13 +14,13 @@ from sqlalchemy import Connection
 
 from gossamer.errors import BadInput
 from gossamer_platform.manager import groups as operations
-from gossamer_platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
+from gossamer_platform.manager.operations import STOPPING_SIGNALS, new_job_name
 from gossamer_platform.state import groups
 from gossamer_platform.state.groups import START_URLS, NewGroup
 from gossamer_platform.state.jobs import NewJob
 from gossamer_platform.v1.context import Client, Reader, Runner
-from gossamer_platform.v1.jobs import MAX_PAGE, parse_cursor
 from gossamer_platform.v1.models import JobPolicyModel, NamedModel, RunModel
+from gossamer_platform.v1.pages import PageLimit, PageStart, next_cursor, parse_cursor
 from gossamer_platform.v1.spooling import spooled
 
 router = APIRouter(prefix="/v1")
@@ -145,13 +145,11 @@ async def create_group(
 async def list_groups(
     client: Reader,
     project: str = "",
-    after: Annotated[str, Query(description="Value of `next` of the page before.")] = "",
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+    after: PageStart = "",
+    limit: PageLimit = 100,
 ) -> GroupPage:
     """Return groups, the latest first."""
-    if project:
-        client.check_project(project)
-    wanted, before = project or client.principal.project, parse_cursor(after)
+    wanted, before = client.listed_project(project), parse_cursor(after)
 
     def find(connection: Connection) -> list[GroupModel]:
         rows = groups.group_page(connection, wanted, before=before, limit=limit)
@@ -159,7 +157,7 @@ async def list_groups(
         return [GroupModel.of_row(row, jobs=states[row.id]) for row in rows]
 
     found = await client.context.manager.read(find)
-    return GroupPage(groups=found, next=str(found[-1].id) if len(found) == limit else None)
+    return GroupPage(groups=found, next=next_cursor(found, limit))
 
 
 @router.get("/groups/{group_id}", tags=["groups"], summary="Show a job group")
@@ -187,8 +185,6 @@ async def cancel_group(
 
 async def _model(client: Client, number: int) -> GroupModel:
     """Return a group that the client may see. Raises NotFound."""
-    row = await operations.find_group(client.context.manager, number)
-    if client.principal.project not in ("", row.project):
-        raise NotFound(f"group {number} not found")
+    row = client.visible(await operations.find_group(client.context.manager, number), f"group {number}")
     states = await client.context.manager.read(lambda connection: groups.group_states(connection, [number]))
     return GroupModel.of_row(row, jobs=states[number])

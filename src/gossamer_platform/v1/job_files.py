@@ -18,8 +18,9 @@ from gossamer_platform.v1.context import Client, Reader
 from gossamer_platform.v1.exports import EXPORTS, ItemSelection, export
 from gossamer_platform.v1.item_filter import ItemFilter, parse_filters
 from gossamer_platform.v1.items import ItemPagePart, ItemReader
-from gossamer_platform.v1.jobs import JobId, PageLimit, parse_cursor, visible_job
+from gossamer_platform.v1.jobs import JobId, visible_job
 from gossamer_platform.v1.models import ItemPage
+from gossamer_platform.v1.pages import PageLimit, PageStart, parse_cursor
 from gossamer_platform.v1.reading import begun, file_pieces, in_reader, matching_lines
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -72,7 +73,7 @@ async def get_items(
     job_id: JobId,
     client: Reader,
     attempt: _Attempt = 0,
-    after: Annotated[str, Query(description="Value of `next` of the page before.")] = "",
+    after: PageStart = "",
     start: _ItemNumber = 0,
     limit: PageLimit = 100,
     filters: _Filters = None,

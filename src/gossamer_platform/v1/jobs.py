@@ -15,7 +15,7 @@ from gossamer.storage.objects import StorageUnavailable
 from gossamer_platform.lifecycle import ENDED, JobState
 from gossamer_platform.link import JobInput
 from gossamer_platform.manager.files import FileKind, JobFiles
-from gossamer_platform.manager.operations import STOPPING_SIGNALS, NotFound, new_job_name
+from gossamer_platform.manager.operations import STOPPING_SIGNALS, new_job_name
 from gossamer_platform.state import jobs
 from gossamer_platform.state.dispatch import waits_for
 from gossamer_platform.state.jobs import Job, JobFilter, NewJob
@@ -24,12 +24,11 @@ from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.context import Client, Reader, Runner
 from gossamer_platform.v1.item_filter import MAX_FILTERS
 from gossamer_platform.v1.models import JobCounts, JobModel, JobPage, NewJobModel
+from gossamer_platform.v1.pages import PageLimit, PageStart, next_cursor, parse_cursor
 from gossamer_platform.v1.reading import in_reader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
-MAX_PAGE: Final = 1000
-"""Largest page of a list. A page of jobs is built in memory."""
 _LOG_END_LINES: Final = 20
 """Lines of the log that are shown with a failed job."""
 _LOG_END_BYTES: Final = 16 * 1024
@@ -41,7 +40,6 @@ _ERROR_CHARACTERS: Final = 1000
 _ERROR: Final = re.compile(rb"^.*\] (?:ERROR|CRITICAL): .*$", re.MULTILINE)
 """Line of Scrapy's log with an error, in Scrapy's own LOG_FORMAT."""
 JobId = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
-PageLimit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Largest number of entries to return.")]
 
 
 @router.post("", status_code=201, summary="Create a job")
@@ -98,26 +96,22 @@ def _conditions(
 async def list_jobs(
     client: Reader,
     conditions: Annotated[JobFilter, Depends(_conditions)],
-    after: Annotated[str, Query(description="Value of `next` of the page before.")] = "",
+    after: PageStart = "",
     limit: PageLimit = 100,
 ) -> JobPage:
     """Return jobs, the latest first. Without a filter: all that the client may see."""
-    if conditions.project:
-        client.check_project(conditions.project)
-    wanted = conditions._replace(project=conditions.project or client.principal.project)
+    wanted = conditions._replace(project=client.listed_project(conditions.project))
     before = parse_cursor(after)
     rows = await client.context.manager.read(lambda c: jobs.job_page(c, wanted, before=before, limit=limit))
     tags = await client.context.manager.read(lambda c: tags_of(c, [row.id for row in rows]))
     shown = [JobModel.of(row, tags[row.id]) for row in rows]
-    return JobPage(jobs=shown, next=str(rows[-1].id) if len(rows) == limit else None)
+    return JobPage(jobs=shown, next=next_cursor(rows, limit))
 
 
 @router.get("/counts", summary="Count the jobs that have not ended")
 async def count_jobs(client: Reader, project: str = "") -> JobCounts:
     """Return how many jobs wait, start, run and stop. Jobs that have ended are not counted: there may be millions."""
-    if project:
-        client.check_project(project)
-    wanted = project or client.principal.project
+    wanted = client.listed_project(project)
     return JobCounts(jobs=await client.context.manager.read(lambda c: jobs.count_jobs(c, project=wanted)))
 
 
@@ -181,21 +175,9 @@ async def cancel_job(
     return await shown_job(client, row)
 
 
-def parse_cursor(text: str) -> int | None:
-    """Return the number in a cursor. None: there is none. Raises BadInput."""
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise BadInput(f"after: {text} is no cursor; send the value of next of the page before")
-    return int(text)
-
-
 async def visible_job(client: Client, number: int) -> Job:
     """Return a job that the client may see. Raises NotFound."""
-    row = await client.context.manager.job(number)
-    if client.principal.project not in ("", row.project):
-        raise NotFound(f"job {number} not found")
-    return row
+    return client.visible(await client.context.manager.job(number), f"job {number}")
 
 
 async def shown_job(client: Client, row: Job) -> JobModel:

@@ -14,7 +14,7 @@ from gossamer_platform.state.nodes import NodeState
 from gossamer_platform.state.row_page import ALL_ROWS
 from gossamer_platform.v1.context import Client, Operator, OperatorReader
 from gossamer_platform.v1.models import LabelChange, LabelModel, NodeChange, NodeCounts, NodeModel
-from gossamer_platform.v1.row_pages import PageOfList
+from gossamer_platform.v1.pages import PageOfList
 
 router = APIRouter(prefix="/v1")
 

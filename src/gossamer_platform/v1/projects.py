@@ -16,7 +16,6 @@ from gossamer_platform.manager.operations import AuditedAction, NotFound
 from gossamer_platform.state import defaults, environments, projects, tokens
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.context import Admin, Client, Deployer, Operator, Reader
-from gossamer_platform.v1.jobs import MAX_PAGE, parse_cursor
 from gossamer_platform.v1.models import (
     AuditEntry,
     EnvironmentModel,
@@ -28,7 +27,7 @@ from gossamer_platform.v1.models import (
     TokenModel,
     VersionModel,
 )
-from gossamer_platform.v1.row_pages import PageOfList
+from gossamer_platform.v1.pages import PageLimit, PageOfList, parse_cursor
 from gossamer_platform.v1.spooling import spooled
 
 router = APIRouter(prefix="/v1")
@@ -220,7 +219,7 @@ async def get_build_log(
 @router.post("/tokens", status_code=201, tags=["access"], summary="Make a token")
 async def make_token(token: NewTokenModel, client: Admin) -> NewTokenResponse:
     """Make a token. Its secret is in the answer, and nowhere else."""
-    if client.principal.project not in ("", token.project):
+    if not client.principal.sees(token.project):
         raise BadInput(f"project: this token is for {client.principal.project} only, and can make none for others")
     if token.scope is TokenScope.NODE and token.project:
         raise BadInput("project: a node runs the jobs of all projects; a token with the scope node is for none")
@@ -265,7 +264,7 @@ async def revoke_token(token_id: Annotated[int, Path(ge=1, lt=2**63)], client: A
 async def get_audit(
     client: Admin,
     after: Annotated[str, Query(description="Number of the last entry of the page before.")] = "",
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+    limit: PageLimit = 100,
 ) -> list[AuditEntry]:
     """Return changes, the latest first. A token for one project cannot read it."""
     if client.principal.project:

@@ -6,11 +6,11 @@ Fixed, because clients read them: paths, names of fields, status codes.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Header, Path, Response
 from sqlalchemy import Connection
 
 from gossamer.errors import BadInput
-from gossamer_platform.manager.operations import JobConflict, NotFound, new_job_name
+from gossamer_platform.manager.operations import JobConflict, new_job_name
 from gossamer_platform.names import check_file_name
 from gossamer_platform.schedules.firing import start_schedule
 from gossamer_platform.state import crawl_firings, schedules
@@ -19,9 +19,9 @@ from gossamer_platform.state.schedules import Schedule
 from gossamer_platform.state.tables import CrawlFiring
 from gossamer_platform.v1.access import NotPermitted
 from gossamer_platform.v1.context import Client, Reader, Runner
-from gossamer_platform.v1.jobs import MAX_PAGE, PageLimit, parse_cursor, shown_job
+from gossamer_platform.v1.jobs import shown_job
 from gossamer_platform.v1.models import JobModel
-from gossamer_platform.v1.row_pages import After, LatestFirst
+from gossamer_platform.v1.pages import AfterId, LatestFirst, PageLimit, PageStart, next_cursor, parse_cursor
 from gossamer_platform.v1.schedule_models import (
     CrawlFiringModel,
     CrawlFiringPage,
@@ -68,14 +68,12 @@ async def create_schedule(schedule: NewScheduleModel, client: Runner) -> Schedul
 async def list_schedules(
     client: Reader,
     project: str = "",
-    after: After = "",
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+    after: AfterId = "",
+    limit: PageLimit = 100,
     latest_first: LatestFirst = False,
 ) -> list[ScheduleModel]:
     """Return schedules in the order of their creation."""
-    if project:
-        client.check_project(project)
-    wanted, page = project or client.principal.project, RowPage(parse_cursor(after), limit, latest_first)
+    wanted, page = client.listed_project(project), RowPage(parse_cursor(after), limit, latest_first)
     rows = await client.context.manager.read(lambda c: schedules.list_schedules(c, wanted, page))
     return [ScheduleModel.of(row) for row in rows]
 
@@ -154,7 +152,7 @@ async def run_schedule(
 async def list_firings(
     schedule_id: _Id,
     client: Reader,
-    after: Annotated[str, Query(description="Value of `next` of the page before.")] = "",
+    after: PageStart = "",
     limit: PageLimit = 100,
 ) -> CrawlFiringPage:
     """Return what became of the crawl requests of a schedule, the latest first. Those that have ended are kept for 7
@@ -165,7 +163,7 @@ async def list_firings(
         lambda c: crawl_firings.firing_page(c, schedule_id, before=before, limit=limit)
     )
     found = [CrawlFiringModel.of(row, client.context.crawl_service) for row in rows]
-    return CrawlFiringPage(firings=found, next=str(found[-1].id) if len(found) == limit else None)
+    return CrawlFiringPage(firings=found, next=next_cursor(found, limit))
 
 
 @router.delete("/{schedule_id}", status_code=204, summary="Delete a schedule")
@@ -194,6 +192,4 @@ async def _check_work(client: Client, schedule: NewScheduleModel, requests: Sequ
 async def _schedule(client: Client, number: int) -> Schedule:
     """Return a schedule that the client may see. Raises NotFound."""
     row = await client.context.manager.read(lambda c: schedules.find_schedule(c, number))
-    if row is None or client.principal.project not in ("", row.project):
-        raise NotFound(f"schedule {number} not found")
-    return row
+    return client.visible(row, f"schedule {number}")

@@ -19,8 +19,8 @@ from gossamer_platform.state import events, projects, webhooks
 from gossamer_platform.state.events import EventKind
 from gossamer_platform.state.webhooks import Webhook
 from gossamer_platform.v1.context import Admin, Client
-from gossamer_platform.v1.jobs import PageLimit, parse_cursor
 from gossamer_platform.v1.models import NamedModel, RequestModel
+from gossamer_platform.v1.pages import PageLimit, PageStart, next_cursor, parse_cursor
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
@@ -135,9 +135,7 @@ async def create_webhook(webhook: NewWebhookModel, client: Admin) -> NewWebhookR
 @router.get("", summary="List webhooks")
 async def list_webhooks(client: Admin, project: str = "") -> list[WebhookModel]:
     """Return the webhooks that the client may see."""
-    if project:
-        client.check_project(project)
-    wanted = project or client.principal.project
+    wanted = client.listed_project(project)
     rows = await client.context.manager.read(lambda c: webhooks.list_webhooks(c, wanted))
     return [WebhookModel.of(row) for row in rows]
 
@@ -195,7 +193,7 @@ async def list_deliveries(
     state: Annotated[
         list[Literal["waiting", "sent", "dead"]] | None, Query(description="State; may be repeated.")
     ] = None,
-    after: Annotated[str, Query(description="Value of `next` of the page before.")] = "",
+    after: PageStart = "",
     limit: PageLimit = 100,
 ) -> DeliveryPage:
     """Return the events of a webhook, the latest first. Those that were sent or are dead are kept for 30 days."""
@@ -205,7 +203,7 @@ async def list_deliveries(
         lambda c: webhooks.delivery_page(c, webhook_id, states=state or (), before=before, limit=limit)
     )
     found = [DeliveryModel.of_row(row) for row in rows]
-    return DeliveryPage(deliveries=found, next=str(found[-1].id) if len(found) == limit else None)
+    return DeliveryPage(deliveries=found, next=next_cursor(found, limit))
 
 
 @router.post("/{webhook_id}/deliveries/{delivery_id}/again", status_code=202, summary="Send an event again")
@@ -220,6 +218,4 @@ async def send_again(webhook_id: _Id, delivery_id: Annotated[int, Path(ge=1, lt=
 async def _webhook(client: Client, number: int) -> Webhook:
     """Return a webhook that the client may see. Raises NotFound."""
     row = await client.context.manager.read(lambda c: webhooks.find_webhook(c, number))
-    if row is None or client.principal.project not in ("", row.project):
-        raise NotFound(f"webhook {number} not found")
-    return row
+    return client.visible(row, f"webhook {number}")
