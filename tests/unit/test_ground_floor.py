@@ -227,6 +227,14 @@ def sql_connections(tree: ast.AST) -> Iterator[int]:
     yield from (line for line, name in calls(tree) if name.rpartition(".")[2] in ("create_engine", "AsyncConnection"))
 
 
+def documents(tree: ast.AST) -> Iterator[int]:
+    """Readers of files that people write, which may lose a key, grow without end or fail with a traceback."""
+    for node in nodes_of(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="yaml" | "tomllib"), attr=attr)) if "load" in attr:
+                yield node.lineno
+
+
 Rule = Callable[[ast.AST], Iterator[int]]
 RULES: dict[Rule, set[str]] = {
     address_tables: {"net/guard.py"},
@@ -248,6 +256,7 @@ RULES: dict[Rule, set[str]] = {
     durable_files: {"storage/files.py"},
     path_segments: {"net/paths.py"},
     install_commands: {"extras.py"},
+    documents: {"storage/documents.py"},
     result_tables: {"cli/tables.py"},
     prints: set(),
     sql_connections: {"storage/sql/database.py", "storage/sqlite.py"},
@@ -282,6 +291,10 @@ FALSE_ALARMS = {
     ("path_segments", "src/gossamer_platform/scrapyd/frame.py"),  # paths and queries of Scrapyd's pages
     ("path_segments", "src/gossamer_platform/scrapyd/listing.py"),
     ("path_segments", "src/gossamer_platform/scrapyd/pages.py"),
+    ("documents", "control/domains.py"),  # texts of requests
+    ("documents", "dashboard/texts.py"),  # of the package
+    ("documents", "platform_client/packaging.py"),  # a project's pyproject.toml
+    ("documents", "settings/groups.py"),  # gossamer.toml, before other modules are loaded
     ("prints", "extract/content_process.py"),  # processes of our own, whose parent reads what they print
     ("prints", "valkey/__main__.py"),
     ("prints", "src/gossamer_platform/node/build.py"),
@@ -351,6 +364,7 @@ def test_each_rule_of_security_stands_once(rule: Rule) -> None:
         (path_segments, "from urllib.parse import quote\ndef f(crawl): return f'/v1/crawls/{quote(crawl, safe=\"\")}'"),
         (install_commands, 'def f(): raise BadInput("redis is missing: pip install redis")'),
         (body_limits, 'def f(): raise HTTPException(408, "too slow")'),
+        (documents, "import yaml\nx = yaml.safe_load(text)"),
         (result_tables, "from rich.table import Table"),
         (prints, 'def f(crawl): print(f"Stopped {crawl}")'),
         (sql_connections, "import sqlite3\nx = sqlite3.connect(path)"),

@@ -26,6 +26,7 @@ from gossamer.model.crawl import (
 )
 from gossamer.net.names import domain_name
 from gossamer.policy.urls import registered_domain
+from gossamer.storage.documents import check_keys
 
 MAX_YAML_BYTES = 16 * 1024 * 1024
 """Size limit of a text with policies, in UTF-8. A lower limit refuses longer lists, and a text of this size already
@@ -116,7 +117,7 @@ def load_policies(text: str | bytes, *, whole: bool = False) -> tuple[DomainPoli
         raise BadInput(f"the policies are longer than {MAX_YAML_BYTES // 2**20} MiB")
     try:
         _check_structure(text)
-        document = yaml.load(text, Loader=yaml.CSafeLoader)
+        document = yaml.load(text, Loader=_PolicyLoader)  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise BadInput(
             f"the policies are not valid YAML: {' '.join(str(error).split())[:_MAX_ERROR_CHARACTERS]}"
@@ -211,6 +212,14 @@ def parse_domain(name: object) -> str:
             f"{name} is a part of {registered}, and policies apply to the registered domain; use {registered}"
         )
     return registered
+
+
+class _PolicyLoader(yaml.CSafeLoader):
+    """Loader that refuses a key that stands twice, such as a domain, of which one policy would be lost."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        check_keys(node)
+        return super().construct_mapping(node, deep)
 
 
 def _check_structure(text: str | bytes) -> None:

@@ -16,6 +16,7 @@ from gossamer.errors import BadInput, BadUrl
 from gossamer.extract.selectors import compile_css
 from gossamer.policy.urls import canonical, host, registered_domain
 from gossamer.session.cookie import Cookie
+from gossamer.storage.documents import decode_document, read_text
 
 _MOST_FILE_BYTES = 1024 * 1024
 """Largest session file, secret and cookie file. A larger one is some other file."""
@@ -105,7 +106,7 @@ def read_session_file(path: Path, environment: Mapping[str, str], *, now: float)
     """Return the login that a session file describes, with the secrets that it names. `now`: Unix time. Raises
     BadInput, which names the file."""
     try:
-        document = msgspec.convert(_decoded(path), _Document)
+        document = msgspec.convert(decode_document(path, _text(path)), _Document)
     except msgspec.ValidationError as error:
         raise BadInput(f"{path}: {error}") from None
     steps = _steps(path, document.login)
@@ -205,34 +206,7 @@ def _secret(path: Path, place: str, where: SecretPlace, environment: Mapping[str
 
 def _text(path: Path, place: str = "") -> str:
     """Return the text of a file. `place`: where a session file names it. Raises BadInput."""
-    begin = f"{place}: " if place else ""
-    try:
-        if path.stat().st_size > _MOST_FILE_BYTES:
-            raise BadInput(f"{begin}{path} is larger than {_MOST_FILE_BYTES // 1024:,} KiB.")
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise BadInput(f"{begin}cannot read {path}: {error.strerror or error}.") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{begin}{path} is not UTF-8 text.") from None
-
-
-def _decoded(path: Path) -> Any:
-    """Return the object in a file, by the ending of its name. Raises BadInput."""
-    text = _text(path)
-    try:
-        if path.suffix.lower() == ".toml":
-            import tomllib
-
-            return tomllib.loads(text)
-        import yaml
-
-        return yaml.safe_load(text)  # JSON is YAML
-    except ValueError as error:
-        raise BadInput(f"{path}: is not valid TOML: {error}.") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise BadInput(f"{path}{line}: is not valid YAML: {getattr(error, 'problem', None) or 'syntax'}.") from None
+    return read_text(path, most_bytes=_MOST_FILE_BYTES, place=f"{place}: " if place else "")
 
 
 def read_cookies(path: Path | None, text: str = "", *, site: str, now: float) -> tuple[Cookie, ...]:

@@ -4,9 +4,7 @@ A fault is reported with the file and the line, before anything is fetched. Fixe
 for which part of a rule.
 """
 
-import os
 import re
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,7 @@ from gossamer.errors import BadExtraction, BadInput
 from gossamer.model.extraction import Extraction
 from gossamer.option_names import label, named
 from gossamer.settings.crawl import CrawlSettings
+from gossamer.storage.documents import decode_document, line_of, read_text
 
 if TYPE_CHECKING:  # imported late: most crawls have no rules
     from yaml import MarkedYAMLError
@@ -76,77 +75,17 @@ def _load(source: str | dict[str, Any]) -> Extraction:
         except BadExtraction as fault:
             raise BadInput(_sentence(fault.detail), option="extract") from None
     path = Path(source)
-    text = _read(path)
+    advice = f"Name a file of rules in YAML, JSON or TOML, or write {named('field', 'NAME=SELECTOR')}."
+    text = read_text(path, most_bytes=_MAX_FILE_BYTES, advice=advice, option="extract")
+    rules = decode_document(path, text, hint=_yaml_hint)
+    if rules is None:
+        raise BadInput(f"{path}: is empty. Write fields: and below it NAME: SELECTOR for each field.")
     try:
-        return check_rules(_decoded(path, text))
+        return check_rules(rules)
     except BadExtraction as fault:
-        line = _line_of(text, fault.path) if path.suffix.lower() != ".toml" else 0
+        line = line_of(text, fault.path) if path.suffix.lower() != ".toml" else 0
         place = f"{source}, line {line}" if line else source
         raise BadInput(_sentence(f"{place}: {fault.detail}")) from None
-
-
-def _read(path: Path) -> str:
-    """Return the text of a file. Raises BadInput for a file that cannot be read, or is too large."""
-    try:
-        if os.path.getsize(path) > _MAX_FILE_BYTES:
-            raise BadInput(
-                f"{path} is larger than {_MAX_FILE_BYTES // 1024:,} KiB; this is no file of rules.", option="extract"
-            )
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise BadInput(
-            f"cannot read {path}: {error.strerror or error}. Name a file of rules, or write "
-            f"{named('field', 'NAME=SELECTOR')}.",
-            option="extract",
-        ) from None
-    except UnicodeDecodeError:
-        raise BadInput(
-            f"{path} is not UTF-8 text. Name a file of rules in YAML, JSON or TOML.", option="extract"
-        ) from None
-
-
-def _decoded(path: Path, text: str) -> Any:
-    """Return the object in a file, by the ending of its name. Raises BadInput with the line of a fault."""
-    import json
-    import tomllib
-
-    import yaml
-
-    try:
-        match path.suffix.lower():
-            case ".json":
-                value = json.loads(text, object_pairs_hook=_object)
-            case ".toml":
-                value = tomllib.loads(text)
-            case _:
-                value = yaml.load(text, Loader=_loader())  # noqa: S506  (a safe loader)
-    except RecursionError:
-        raise BadInput(f"{path}: is nested too deeply.") from None
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{path}, line {error.lineno}: is not valid JSON: {error.msg}.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path}: is not valid TOML: {error}.") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark else ""
-        raise BadInput(
-            f"{path}{line}: is not valid YAML: {error.problem or error.context}.{_yaml_hint(text, error)}"
-        ) from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise BadInput(f"{path}: cannot be read: {error}.") from None
-    if value is None:
-        raise BadInput(f"{path}: is empty. Write fields: and below it NAME: SELECTOR for each field.")
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raises ValueError for a key that stands twice."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key} stands twice")
-        found[key] = value
-    return found
 
 
 def _yaml_hint(text: str, error: "MarkedYAMLError") -> str:
@@ -159,59 +98,3 @@ def _yaml_hint(text: str, error: "MarkedYAMLError") -> str:
         return ""
     odd = re.search(r":\s+([@*&!%`\[{#>|])", lines[mark.line])
     return f" Put a selector that begins with {odd[1]} into quotes." if odd else ""
-
-
-@cache
-def _loader() -> Any:
-    """Return a loader of YAML that refuses a key that stands twice and aliases, which multiply, and that reads dates as
-    text."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):  # the methods and attributes are those of PyYAML
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            seen = set()
-            for key, _ in node.value:
-                if key.value in seen:
-                    fault = f"the key {key.value} stands twice"
-                    raise yaml.constructor.ConstructorError(None, None, fault, key.start_mark)
-                if isinstance(key.value, str):
-                    seen.add(key.value)
-            return super().construct_mapping(node, deep)
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-                fault = f"*{event.anchor} is an alias; put a selector that begins with * into quotes"
-                raise yaml.composer.ComposerError(None, None, fault, event.start_mark)
-            return super().compose_node(parent, index)
-
-    # Resolvers find the type of a value without quotes by its first character. Left out: that of dates.
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, expression) for tag, expression in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    return Loader
-
-
-def _line_of(text: str, path: tuple[str | int, ...]) -> int:
-    """Return the line of the deepest part of a YAML or JSON text that a path leads to, counted from 1. 0: it is not
-    known. JSON is read as YAML here, which it nearly always is."""
-    import yaml
-
-    try:
-        node = yaml.compose(text, Loader=_loader())
-    except yaml.YAMLError:
-        return 0
-    line = 0
-    for part in path:
-        if isinstance(node, yaml.MappingNode):
-            found = next(((key, value) for key, value in node.value if key.value == part), None)
-            if found is None:
-                break
-            line, node = found[0].start_mark.line + 1, found[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return line or (node.start_mark.line + 1 if node is not None else 0)

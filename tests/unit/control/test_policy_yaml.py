@@ -64,6 +64,7 @@ def test_the_size_limit_counts_bytes_of_a_text_too() -> None:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
+        ("domains: {a.com: {hits: 1}, a.com: {hits: 2}}", "the key a.com stands twice"),
         ("domains: {a.com: {hits: 0}}", "hits: must be a whole number"),
         ("domains: {a.com: {hits: true}}", "hits: must be a whole number"),
         ("domains: {a.com: {hits: '5'}}", "hits: must be a whole number"),
