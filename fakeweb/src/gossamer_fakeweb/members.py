@@ -25,6 +25,12 @@ _LOGIN = (
     '<input name="user"><input type="password" name="password">{captcha}<button name="go" value="1">Enter</button>'
     "</form><a href=/help>Help</a></body></html>"
 )
+_SHELL = """<!DOCTYPE html><html><head><title>Members</title></head><body><script>
+const token = document.cookie.match(/token=(\\d+)/);
+fetch('/api' + location.pathname + '?token=' + (token && token[1])).then(answer => answer.text()).then(page => {
+  document.body.innerHTML = page + '<p>' + document.cookie + '</p>';
+});
+</script></body></html>"""
 _CODE = '<form method="post" action="/code"><input name="code" autocomplete="one-time-code"></form></body></html>'
 
 
@@ -60,6 +66,8 @@ class Members:
         self._count = 0
         self.greets = False
         """True: the first page is for all, and begins a session."""
+        self.has_scripts = False
+        """True: pages are built by a script, which sends back a cookie that it can read."""
         self.session_names: list[str] = []
         """Values of the cookies of all sessions."""
         self.visitors: list[str] = []
@@ -94,7 +102,11 @@ class Members:
             return redirect("/help")
         if session is None or not session.left:
             return redirect(f"/login?next={parts.path}")
-        return self._page(parts.path, session)
+        if self.has_scripts and not parts.path.startswith("/api/"):
+            return html(_SHELL)
+        if self.has_scripts and parts.query != f"token={session.number}":
+            return html("<p>The script does not know the token.</p>", status=403)
+        return self._page(parts.path.removeprefix("/api"), session)
 
     def _page(self, path: str, session: _Session) -> Answer:
         """Return a page for a member."""
@@ -150,6 +162,7 @@ class Members:
             headers=(
                 ("Location", "/"),
                 ("Set-Cookie", f"sid={name}; Path=/; HttpOnly; SameSite=Lax"),
+                ("Set-Cookie", f"token={self._count}; Path=/"),
                 ("Set-Cookie", "visitor=; Max-Age=0"),
             ),
         )

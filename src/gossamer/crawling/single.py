@@ -234,7 +234,8 @@ async def _follow(
             request.page = attempt.page_load(partial(_allows, settings, robots), reason)
         fetched = await backend.fetch(request)
         if (session := attempt.session) is not None:
-            session.receive(attempt.url, fetched)
+            if fetched.rendering is None:  # else the browser's backend has passed the cookies on
+                session.receive(attempt.url, fetched)
             fetched = session.without_cookies(fetched)
             if session.is_logged_out(fetched, url=attempt.url, requested=found.url):
                 hop.response = fetched

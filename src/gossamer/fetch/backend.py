@@ -52,3 +52,15 @@ class PageLoad(msgspec.Struct, frozen=True):
     """True: pages of the crawl are rendered if that changes them, so it is to be learnt from this one."""
     steps: tuple[RenderStep, ...] = ()
     """Steps that are taken on the page before its document is read."""
+    session: str = ""
+    """Name of the crawl's session at the site: pages of two sessions share neither cookies nor a cache. Empty: none."""
+    script_cookies: tuple[dict[str, Any], ...] = ()
+    """Cookies of a session that scripts of the page may read, as Chromium's `Network.setCookie` takes them."""
+    on_response: Callable[[str, FetchResponse], object] | None = None
+    """Called with the URL and the response of each request, that of the page among them, for the cookies that it
+    sets."""
+
+    @property
+    def sharing(self) -> str:
+        """Name of what pages share cookies and a cache with."""
+        return f"{self.crawl}|{self.session}" if self.session else self.crawl

@@ -114,7 +114,10 @@ class BrowserBackend:
         """Build the page of a response."""
         if isinstance(self._pool, BrowserMissing):
             raise BrowserMissing(str(self._pool), was_sent=True)
-        unasked = request.page is not None and request.page.because != "asked"
+        page = request.page
+        if page is not None and page.on_response is not None:
+            page.on_response(request.url, response)
+        unasked = page is not None and page.because != "asked"
         self.pages_in_progress += 1
         self.unasked_in_progress += unasked
         try:

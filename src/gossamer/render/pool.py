@@ -65,7 +65,7 @@ class BrowserPool:
         assert load is not None
         await self._slots.acquire()
         try:
-            tab = await self._take((load.crawl, load.site))
+            tab = await self._take((load.sharing, load.site))
         except BaseException:
             self._slots.release()
             raise

@@ -172,7 +172,7 @@ class PageRequests:
             return
         # A response may permit a single origin to read it.
         origin = _header(event, "origin")
-        if method == "GET" and (known := self._loader.cached(self._load.crawl, origin, url)):
+        if method == "GET" and (known := self._loader.cached(self._load.sharing, origin, url)):
             self.cached += 1
             await self._fulfil(event, known)
             return
@@ -190,6 +190,8 @@ class PageRequests:
                     return
                 fetched = await self._loader.http.fetch(request)
                 self.bytes += fetched.received_bytes
+                if self._load.on_response is not None:
+                    self._load.on_response(url, fetched)
                 # Before the turn ends, so that few responses at once wait for a browser that is slow.
                 await self._devtools.wait_for_room()
         except (FetchError, BadInput):
@@ -197,7 +199,7 @@ class PageRequests:
             return
         answer = answer_of(fetched, until=_until(method, fetched))
         if answer.until:
-            self._loader.keep(self._load.crawl, origin, url, answer)
+            self._loader.keep(self._load.sharing, origin, url, answer)
         await self._fulfil(event, answer)
 
     def _may_load(self, event: dict[str, Any], url: str) -> bool:

@@ -130,6 +130,8 @@ class Tab:
         self.browser.pages += 1
         try:
             await self._set_agent(request)
+            for cookie in load.script_cookies:
+                self._send("Network.setCookie", **cookie)
             ended = await self._build(page, limits, started + limits.seconds, load.steps)
             if page.crash:
                 raise BrowserCrashed(page.crash)

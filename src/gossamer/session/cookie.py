@@ -38,6 +38,8 @@ class Cookie(msgspec.Struct, frozen=True, array_like=True):
     """Unix time."""
     expires: float | None = None
     """Unix time. None: it lives as long as its session."""
+    http_only: bool = False
+    """True: scripts of pages may not read it."""
 
     @property
     def identity(self) -> tuple[str, str, str, bool]:
@@ -102,6 +104,7 @@ def parse_set_cookie(value: str, url: str, *, now: float) -> Cookie | None:
         secure,
         now,
         _expires(attributes, now),
+        "httponly" in attributes,
     )
 
 

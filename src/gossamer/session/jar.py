@@ -50,6 +50,11 @@ class CookieJar:
             found.sort(key=lambda one: (-len(one.path), one.created))
         return "; ".join([one.text for one in found])
 
+    def for_scripts(self, url: str, *, now: float) -> list[Cookie]:
+        """Return the cookies that scripts of the page at this canonical URL may read."""
+        found = [one for one in self._cookies.values() if one.goes_to(url) and not one.is_expired(now)]
+        return [one for one in found if not one.http_only]
+
     def clear(self) -> None:
         """Remove all cookies, as before a login."""
         self._changed.update(self._cookies)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -114,13 +115,31 @@ class SiteSession:
             response_head=redacted_head(fetched.response_head, _COOKIE_HEADERS),
         )
 
+    @property
+    def key(self) -> str:
+        """Text that differs from that of other sessions: pages of two sessions share nothing in a browser."""
+        return f"{self._name}|{self.number}"
+
+    def script_cookies(self, url: str) -> tuple[dict[str, Any], ...]:
+        """Return the cookies that scripts of the page at this URL may read, in the form of Chromium's protocol."""
+        return tuple(
+            {
+                "name": one.name,
+                "value": one.value,
+                "path": one.path,
+                "secure": one.secure,
+                **({"url": url} if one.host_only else {"domain": one.domain}),
+            }
+            for one in self._stored.jar.for_scripts(url, now=time.time())
+        )
+
     # --- the end of a session -----------------------------------------------------------------------------------------
 
     def is_logged_out(self, fetched: FetchResponse, *, url: str, requested: str) -> bool:
         """Return whether a response is that of a visitor who is not logged in. `url`: of the response, `requested`:
         the one before its redirects."""
         signs, login = self._signs, self._login
-        if signs is None or login is None:
+        if signs is None or login is None or self._is_login_page(requested):
             return False
         if fetched.status == 401 or fetched.status in signs.status:
             return True
@@ -136,11 +155,15 @@ class SiteSession:
 
     def _is_of_login(self, url: str) -> bool:
         """Return whether a redirect to a URL leads to the login."""
-        signs, steps = self._signs, self._login.steps if self._login is not None else None
-        if steps is not None and steps.form and url.partition("?")[0] == steps.form.partition("?")[0]:
-            return True
-        begin = signs.redirect if signs is not None else ""
-        return bool(begin) and (url.startswith(begin) or urlsplit(url).path.startswith(begin))
+        begin = self._signs.redirect if self._signs is not None else ""
+        return self._is_login_page(url) or (
+            bool(begin) and (url.startswith(begin) or urlsplit(url).path.startswith(begin))
+        )
+
+    def _is_login_page(self, url: str) -> bool:
+        """Return whether a URL is that of the form."""
+        steps = self._login.steps if self._login is not None else None
+        return steps is not None and bool(steps.form) and url.partition("?")[0] == steps.form.partition("?")[0]
 
     @staticmethod
     def _shows(selector: CssSelector, fetched: FetchResponse) -> bool:

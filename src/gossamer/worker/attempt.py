@@ -189,15 +189,18 @@ class Attempt:
         rendered."""
         from gossamer.fetch.backend import PageLoad  # imported late: most crawls render no page
 
-        site = registered_domain(host(self.url))
+        session = self.session
         return PageLoad(
             self.context.run.crawl.id.token,
-            site,
+            registered_domain(host(self.url)),
             self.request_for,
             allows,
             because,
             learns=self.context.terms.render_auto,
             steps=self.context.terms.render_steps,
+            session="" if session is None else session.key,
+            script_cookies=() if session is None else session.script_cookies(self.url),
+            on_response=None if session is None else session.receive,
         )
 
     def headers(self) -> tuple[tuple[str, str], ...]:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gossamer.frontier.base import ClaimResult
+from gossamer.frontier.base import MOST_COOKIES, ClaimResult
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Run
 from tests.servers.valkey import Server
@@ -69,3 +69,31 @@ async def test_a_key_of_an_item_belongs_to_the_first_request_that_has_it(
     assert await frontier.claim_keys(following, ["x"], owner="two") == [True]
     other = await frontier.open_crawl(a_crawl("other"))
     assert await frontier.claim_keys(other, ["x"], owner="two") == [True]
+
+
+async def test_a_process_gives_up_its_own_claims_and_no_others(frontier: ValkeyFrontier, clock: Clock) -> None:
+    run = await frontier.open_crawl(a_crawl())
+    await frontier.claim(run, ["x", "y"], owner="one", seconds=3)
+    await frontier.claim(run, ["z"], owner="two", seconds=3)
+    await frontier.claim(run, ["done"], owner="")
+    await frontier.release_claims(run, ["x", "z", "done", "unknown"], owner="one")
+    assert await frontier.claim(run, ["x", "y", "z", "done"], owner="three", seconds=3) == [
+        ClaimResult.GRANTED, ClaimResult.HELD_BY_OTHER, ClaimResult.HELD_BY_OTHER, ClaimResult.DONE,
+    ]  # fmt: skip
+    clock.now += 4
+    assert await frontier.claim(run, ["y"], owner="three", seconds=3) == [ClaimResult.GRANTED]
+
+
+async def test_cookies_are_kept_by_crawl_account_and_site_within_their_bound(frontier: ValkeyFrontier) -> None:
+    run = await frontier.open_crawl(a_crawl())
+    await frontier.save_cookies(run, "alice", "a.test", {b"1": b"one", b"2": b"two"}, seconds=60)
+    await frontier.save_cookies(run, "alice", "a.test", {b"1": b"", b"3": b"three"}, seconds=60)
+    assert await frontier.read_cookies(run, "alice", "a.test") == {b"2": b"two", b"3": b"three"}
+    following = Run(run.crawl, run.number + 1, run.generation + 1)
+    for other, account, site in ((run, "bob", "a.test"), (run, "alice", "b.test"), (following, "alice", "a.test")):
+        assert await frontier.read_cookies(other, account, site) == {}
+    many = {str(number).encode(): b"x" for number in range(2 * MOST_COOKIES)}
+    await frontier.save_cookies(run, "alice", "a.test", many, seconds=60)
+    assert len(await frontier.read_cookies(run, "alice", "a.test")) == MOST_COOKIES
+    await frontier.save_cookies(run, "alice", "a.test", {b"2": b"new"}, seconds=60)
+    assert (await frontier.read_cookies(run, "alice", "a.test"))[b"2"] == b"new"
