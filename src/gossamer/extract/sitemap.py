@@ -17,6 +17,7 @@ import msgspec
 
 from gossamer.errors import BadUrl, DecodeBomb, DecodeFailed, FetchError
 from gossamer.extract.encoding import codec_of
+from gossamer.net.inflating import inflate_piece
 from gossamer.policy.urls import MAX_URL_LENGTH, BaseUrl
 
 _PIECE_BYTES = 64 * 1024
@@ -69,10 +70,10 @@ def inflate(pieces: Iterable[bytes], *, max_ratio: int = MAX_RATIO) -> Iterator[
                     return
                 member, given_bytes = zlib.decompressobj(wbits=_GZIP_FORMAT), _FIRST_PIECE_BYTES
             given = view[at : at + given_bytes]
-            try:
-                output = member.decompress(given, _PIECE_BYTES)
-            except zlib.error as exc:
-                raise DecodeFailed(f"gzip: {exc}") from exc
+            output, error = inflate_piece(member, given, _PIECE_BYTES)
+            if error is not None:
+                yield output
+                raise DecodeFailed(f"gzip: {error}")
             begun = True
             # Not read of the given bytes: those after the end of the member, and those left when the piece was full.
             taken = len(given) - len(member.unused_data) - len(member.unconsumed_tail)
@@ -183,23 +184,29 @@ def read_sitemap(pieces: Iterable[bytes], url: str) -> SitemapEntries:
     """
     reader = _Reader(url)
     try:
-        source = iter(pieces)
+        source = _until_fault(iter(pieces), reader)
         start = _first(source)
         if is_gzip(start):
-            source = inflate(chain((start,), source))
+            source = _until_fault(inflate(chain((start,), source)), reader)
             start = _first(source)
         reader.begin(start)
         for piece in chain((start,), source):
             reader.feed(piece)
-        reader.finish()
+        if not reader.is_cut:
+            reader.finish()
     except _Done:
         pass
-    except DecodeBomb:
-        reader.fault(SitemapFault.TOO_LONG)
-    except FetchError:
-        reader.fault(SitemapFault.BROKEN)
     reader.judge()
     return reader.found
+
+
+def _until_fault(source: Iterator[bytes], reader: "_Reader") -> Iterator[bytes]:
+    """Yield the pieces up to the damage, which the reader records."""
+    try:
+        yield from source
+    except FetchError as error:
+        reader.is_cut = True
+        reader.fault(SitemapFault.TOO_LONG if isinstance(error, DecodeBomb) else SitemapFault.BROKEN)
 
 
 def _first(source: Iterator[bytes]) -> bytes:
@@ -254,6 +261,7 @@ class _Reader:
 
     def __init__(self, url: str) -> None:
         self.found = SitemapEntries()
+        self.is_cut = False  # whether the file is damaged, so that its end is not its own
         self._base = self._feed_base = BaseUrl(url)
         self._seen: set[str] = set()
         self._size = 0

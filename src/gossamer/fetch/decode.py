@@ -207,19 +207,19 @@ def _unbrotli(data: bytes, limit: int) -> _Layer:
     """Decode brotli."""
     decompressor = brotli.Decompressor()
     try:
-        output = _feed_brotli(decompressor, data, limit + 1)
+        output = feed_brotli(decompressor, data, limit + 1)
         ended = decompressor.is_finished()
     except brotli.error as exc:
         from gossamer.fetch.salvage import salvage_brotli  # imported late, as above
 
-        output, ended = salvage_brotli(memoryview(data), limit + 1, _feed_brotli)
+        output, ended = salvage_brotli(memoryview(data), limit + 1, feed_brotli)
         if not ended:  # else the library refused only the bytes behind the end
             raise _Broken(exc, output) from exc
     # The library takes all its input at once and does not report how much it needed, so the ratio is underestimated.
     return _cut(output, len(data), limit, ended=ended)
 
 
-def _feed_brotli(decompressor: brotli.Decompressor, data: bytes | memoryview, most: int) -> bytes:
+def feed_brotli(decompressor: brotli.Decompressor, data: bytes | memoryview, most: int) -> bytes:
     """Return at most so many bytes of the output, at least one. Raises brotli.error."""
     output: bytes = decompressor.process(data, output_buffer_limit=most)
     while len(output) < most and not decompressor.is_finished() and not decompressor.can_accept_more_data():

@@ -11,10 +11,14 @@ import brotli
 import zstandard
 
 from gossamer.errors import DecodeBomb, DecodeFailed
-from gossamer.fetch.decode import ZSTD_WINDOW_BYTES, decode
+from gossamer.fetch.decode import ZSTD_WINDOW_BYTES, decode, feed_brotli
 from gossamer.fetch.exchange import ResponseLimits
+from gossamer.fetch.salvage import salvage_brotli, salvage_zstd
+from gossamer.net.inflating import inflate_piece
 
 _PIECE_BYTES = 64 * 1024
+_HELD_BACK_BYTES = 1024 * 1024
+"""Output that brotli and zstd may hold back when they fail. Less loses it."""
 _GZIP_START = b"\x1f\x8b"  # RFC 1952, section 2.3.1
 _ZSTD_START = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
 # Formats of zlib's `wbits` argument: fixed by zlib.
@@ -60,7 +64,10 @@ def _gunzip(data: bytes) -> Iterator[bytes]:
         given_bytes = 1024  # small at first, because zlib copies the rest in which a member ends
         while not inflater.eof:
             given = view[at : at + given_bytes]
-            piece = _inflated(inflater, given, "gzip")
+            piece, error = inflate_piece(inflater, given, _PIECE_BYTES)
+            if error is not None:
+                yield piece
+                raise DecodeFailed(f"gzip: {error}")
             at += len(given) - len(inflater.unused_data) - len(inflater.unconsumed_tail)
             given_bytes = min(2 * given_bytes, _PIECE_BYTES)
             if piece:
@@ -77,28 +84,27 @@ def _inflate(data: bytes) -> Iterator[bytes]:
     rest: bytes | memoryview = memoryview(data)
     while not inflater.eof:
         given, rest = rest[:_PIECE_BYTES], rest[_PIECE_BYTES:]
-        piece = _inflated(inflater, given, "deflate")
+        piece, error = inflate_piece(inflater, given, _PIECE_BYTES)
         while piece:
             yield piece
-            piece = _inflated(inflater, inflater.unconsumed_tail, "deflate")
+            if error is not None:
+                break
+            piece, error = inflate_piece(inflater, inflater.unconsumed_tail, _PIECE_BYTES)
+        if error is not None:
+            raise DecodeFailed(f"deflate: {error}")
         if not given and not inflater.eof:
             raise DecodeFailed("deflate: it ends early")
-
-
-def _inflated(inflater: "zlib._Decompress", given: bytes | memoryview, name: str) -> bytes:
-    try:
-        return inflater.decompress(given, _PIECE_BYTES)
-    except zlib.error as exc:
-        raise DecodeFailed(f"{name}: {exc}") from exc
 
 
 def _unbrotli(data: bytes) -> Iterator[bytes]:
     """Decode brotli."""
     decompressor = brotli.Decompressor()
+    made = 0
     try:
         for given in _slices(data):
             piece = decompressor.process(given, output_buffer_limit=_PIECE_BYTES)
             while piece:
+                made += len(piece)
                 yield piece
                 # It may hold output although it accepts more data.
                 piece = (
@@ -107,6 +113,7 @@ def _unbrotli(data: bytes) -> Iterator[bytes]:
             if decompressor.is_finished():
                 return
     except brotli.error as exc:
+        yield salvage_brotli(memoryview(data), made + _HELD_BACK_BYTES, feed_brotli)[0][made:]
         raise DecodeFailed(f"br: {exc}") from exc
     raise DecodeFailed("br: it ends early")
 
@@ -116,11 +123,19 @@ def _unzstd(data: bytes) -> Iterator[bytes]:
     if not data.startswith(_ZSTD_START):
         yield from _slices(data)
         return
-    reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES).stream_reader(data, read_across_frames=True)
+
+    def opened() -> zstandard.ZstdDecompressionReader:
+        return zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES).stream_reader(
+            data, read_across_frames=True
+        )
+
+    reader, made = opened(), 0
     try:
         while piece := reader.read(_PIECE_BYTES):
+            made += len(piece)
             yield piece
     except zstandard.ZstdError as exc:
+        yield salvage_zstd(opened, made + _HELD_BACK_BYTES)[made:]
         raise DecodeFailed(f"zstd: {exc}") from exc
 
 

@@ -210,6 +210,20 @@ def test_no_more_than_the_protocol_allows() -> None:
     assert (len(found.urls), found.beyond, found.fault) == (MAX_URLS, 5, SitemapFault.TOO_LONG)
 
 
+@pytest.mark.parametrize("count", [50, 20_000])
+def test_the_entries_before_a_damage_of_the_gzip_file_are_read(count: int) -> None:
+    """Of a file of one piece, too."""
+    urls = [f"http://a.test/{number * 7919}" for number in range(count)]
+    packed = gzip.compress((HEAD + entries(*urls) + "</urlset>").encode())
+    half = len(packed) // 2
+    for damaged in (packed[:-8] + bytes(8), packed[:-9], packed[:half], packed[:half] + b"\xff" * half):
+        found = parse(damaged)
+        assert found.fault is SitemapFault.BROKEN
+        read = len(urls) // 10
+        assert found.urls[:read] == urls[:read]
+    assert parse(packed[:-8] + bytes(8)).urls == urls
+
+
 def test_gzip() -> None:
     packed = gzip.compress((HEAD + entries("http://a.test/x", "http://a.test/y") + "</urlset>").encode())
     assert parse(packed).urls == ["http://a.test/x", "http://a.test/y"]

@@ -1,5 +1,6 @@
 """Bodies decoded in pieces: the same as in one step, without the memory."""
 
+import contextlib
 import gzip
 import random
 import tracemalloc
@@ -73,6 +74,29 @@ def test_what_comes_before_the_end_of_the_data_is_there(encoder: str) -> None:
     read = b"".join(found)
     assert len(read) > len(BODIES["text"]) // 4
     assert BODIES["text"].startswith(read)
+
+
+DAMAGES = {
+    "in the middle": lambda wire: wire[: len(wire) // 2] + bytes(byte ^ 255 for byte in wire[len(wire) // 2 :]),
+    "of the checksum": lambda wire: wire[:-8] + bytes(byte ^ 255 for byte in wire[-8:]),
+    "by a missing end": lambda wire: wire[: -len(wire) // 3],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("length", [20_000, 1_000_000])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+def test_what_comes_before_a_damage_is_there_as_in_a_page(encoding: str, length: int, damage: str) -> None:
+    """Also where a library fails in the only piece, and returns nothing of it."""
+    body = BODIES["text"][:length]
+    wire, found = DAMAGES[damage](ENCODERS[encoding][1](body)), []
+    with contextlib.suppress(DecodeFailed):
+        found.extend(decoded_pieces(wire, (encoding,), LIMITS))
+    usable = b""
+    with contextlib.suppress(DecodeFailed):
+        usable = decode(wire, (encoding,), LIMITS).body
+    assert len(b"".join(found)) >= len(usable)
+    assert b"".join(found)[: len(usable)] == usable
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
