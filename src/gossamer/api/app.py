@@ -40,6 +40,7 @@ from gossamer.api.openapi import COMMON_REFUSALS, EXAMPLES, SCHEMAS, ProblemMode
 from gossamer.api.pending import PendingRequests
 from gossamer.api.problems import bad_request, is_classic, not_found, problem_of, problem_response
 from gossamer.api.submit import SubmissionCounter
+from gossamer.control.domains import PolicyList
 from gossamer.errors import GossamerError
 from gossamer.model.messages.reader import REQUESTS, schema
 from gossamer.telemetry import logs
@@ -85,6 +86,7 @@ def create_app(context: ApiContext) -> FastAPI:
     app.state.openapi_json = cache(lambda: msgspec.json.encode(app.openapi()))  # at the first call: it takes a while
     app.state.streams = EventStreams()
     app.state.topic_reads = asyncio.Semaphore(pages.MAX_TOPIC_READS)
+    app.state.policies = PolicyList(context.frontier)
     # The middleware that is added last runs first, and the order matters: errors become responses and paths are
     # normalized before anything looks at them; the rate limit also slows down those who guess tokens; and the refusal
     # of a body is counted in the metrics.

@@ -7,7 +7,9 @@ docs/reference/openapi.json, which is generated, contains the texts below.
 """
 
 import asyncio
+import bisect
 import hashlib
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -29,7 +31,6 @@ from gossamer.control.domains import (
     parse_domain,
     parse_policy,
     policy_fields,
-    snapshot,
 )
 from gossamer.errors import PoliciesChanged, RequestRejected
 from gossamer.model.crawl import (
@@ -148,7 +149,6 @@ def _with_etag(model: type[ResponseModel], description: str) -> dict[int | str, 
     },
 )
 async def list_domains(
-    context: Context,
     request: Request,
     cursor: describe.Cursor = "",
     limit: Limit = 1000,
@@ -157,14 +157,16 @@ async def list_domains(
     ] = None,
 ) -> Response:
     """The ETag is the version of all policies together. While it stays the same, so do all pages."""
-    default, policies, version = await snapshot(context.frontier)
+    default, policies, in_order, version = await request.app.state.policies.read()
     if any(kind in request.headers.get("accept", "") for kind in _YAML_TYPES):
         return Response(dump_policies(default, policies), media_type=YAML, headers=_etag(version))
-    names = sorted(
+    # The cursor is the last name of the page before; clients store it, so the order of names is fixed.
+    wanted = (
         name
-        for name, policy in policies.items()
-        if name > cursor and (blacklisted is None or bool(policy.blacklisted) is blacklisted)
-    )  # the cursor is the last name of the page before; clients store it, so this order is fixed
+        for name in itertools.islice(in_order, bisect.bisect_right(in_order, cursor), None)
+        if blacklisted is None or bool(policies[name].blacklisted) is blacklisted
+    )
+    names = list(itertools.islice(wanted, limit + 1))
     page = names[:limit]
     return _json(
         {

@@ -330,14 +330,44 @@ async def set_blacklisted(frontier: ValkeyFrontier, domain: str, *, blacklisted:
     await _edit(frontier, domain, changes, keep_others=True, unset=() if blacklisted else ("blacklisted",))
 
 
+_READS = 3
+"""Times that policies are read until they are as one version has them."""
+_MAX_KEPT = 100_000
+"""Policies that a `PolicyList` keeps, about half a kilobyte each."""
+
+
 async def snapshot(frontier: ValkeyFrontier) -> tuple[DomainPolicy, dict[str, DomainPolicy], int]:
-    """Return the default policy, the policies by domain, and the version that they have together."""
+    """Return the default policy, the policies by domain, and the version that they have together.
+
+    While thousands are being changed one after the other, they never have one: then they are as they were read, with a
+    version that is over, so that no edit of it is accepted."""
     # `domain_policies` makes several calls. An edit between these changes the version; then all is read again.
-    while True:
+    for _ in range(_READS):
         version = await frontier.policies_version()
         default, policies = await frontier.domain_policies()
         if version == await frontier.policies_version():
-            return default, policies, version
+            break
+    return default, policies, version
+
+
+class PolicyList:
+    """Policies in the order of their names, which are read again only after a change."""
+
+    def __init__(self, frontier: ValkeyFrontier) -> None:
+        self._frontier = frontier
+        self._version: int | None = None
+        self._read: tuple[DomainPolicy, dict[str, DomainPolicy], list[str]] | None = None
+
+    async def read(self) -> tuple[DomainPolicy, dict[str, DomainPolicy], list[str], int]:
+        """Return the default policy, the policies by domain, their domains in order, and their version."""
+        if self._read is not None and await self._frontier.policies_version() == self._version:
+            assert self._version is not None
+            return *self._read, self._version
+        default, policies, version = await snapshot(self._frontier)
+        names = sorted(policies)
+        is_kept = len(names) <= _MAX_KEPT
+        self._read, self._version = ((default, policies, names), version) if is_kept else (None, None)
+        return default, policies, names, version
 
 
 async def replace_all(

@@ -1,6 +1,7 @@
 """/v1/domains: one policy, the default, all of them; two editors at once."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -179,3 +180,34 @@ async def test_a_blacklist_has_the_domain_that_requests_are_for(service: Service
         assert not await is_held(f"http://strasse.example/{change.__name__}")
         assert (await service.http.delete("/v1/domains/STRAßE.example")).status_code == 204
         assert (await service.http.get("/v1/domains")).json()["domains"] == {}
+
+
+async def test_policies_are_listed_while_they_change_all_the_time(service: Service) -> None:
+    """A file of thousands of policies is applied one by one. A list that waited for its end would stand still."""
+    frontier, stopping = service.frontier, asyncio.Event()
+
+    async def change() -> None:
+        for number in itertools.count():
+            if stopping.is_set():
+                return
+            await service.http.put(f"/v1/domains/d{number % 50}.test", json={"hits": 1 + number % 9})
+
+    changing = [asyncio.create_task(change()) for _ in range(4)]
+    try:
+        async with asyncio.timeout(30):
+            for _ in range(5):
+                answer = await service.http.get("/v1/domains", params={"limit": 7})
+                assert answer.status_code == 200
+    finally:
+        stopping.set()
+        await asyncio.gather(*changing)
+    # What is kept in memory follows every change, of any process.
+    names, cursor = [], ""
+    while cursor or not names:
+        page = (await service.http.get("/v1/domains", params={"limit": 7, "cursor": cursor})).json()
+        names, cursor = [*names, *page["domains"]], page["cursor"]
+    _, policies = await frontier.domain_policies()
+    assert names == sorted(policies)
+    await frontier.replace_policies(DomainPolicy(), {"only.test": DomainPolicy(hits=3)},
+                                    expected_version=await frontier.policies_version())  # fmt: skip
+    assert list((await service.http.get("/v1/domains")).json()["domains"]) == ["only.test"]

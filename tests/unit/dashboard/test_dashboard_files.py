@@ -2,8 +2,6 @@
 
 import hashlib
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from string import Formatter
@@ -89,11 +87,3 @@ def test_a_session_is_valid_for_its_token_and_its_time() -> None:
     assert cookie != Sessions("secret").begin(now=1000.5)
     for forged in ("", ".", "..", "9" * 20, cookie[:-1], cookie + "0", f"9{cookie}", "ä.ö.ü", "\udc80"):
         assert not Sessions("secret").is_valid(forged, now=1001)
-
-
-def test_a_crawl_does_not_import_the_dashboard() -> None:
-    code = (
-        "import sys, gossamer.cli.commands.crawl; print([m for m in sys.modules if 'dashboard' in m or 'jinja2' in m])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
