@@ -63,10 +63,12 @@ def main() -> int:
             found += pages
         print(f"select due: {len(found) / (time.perf_counter() - begun):,.0f} pages/s")
         numbers = [int(page.url.rpartition("/")[2][:9]) for page in found]
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), time.process_time()
         for first in range(0, len(numbers), BATCH):
             index.settle([fetch_of(number, now + 1, 99, chance) for number in numbers[first : first + BATCH]])
-        print(f"settle, in batches of {BATCH}: {len(numbers) / (time.perf_counter() - begun):,.0f} pages/s")
+        seconds, used = time.perf_counter() - begun, time.process_time() - used
+        rates = f"{len(numbers) / seconds:,.0f} pages/s, {len(numbers) / used:,.0f} a CPU second"
+        print(f"settle, in batches of {BATCH}: {rates}")
         print(f"bytes a page, besides its URL: {size_of(index, Path(folder), arguments.pages):.0f}")
         index.close()
     return 0

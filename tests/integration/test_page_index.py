@@ -211,6 +211,38 @@ def test_rounds_that_count_for_no_budget_are_deleted_and_those_that_do_are_merge
     assert 20 <= index.visited_since(NOW + 200) <= 22
 
 
+def test_an_announced_change_makes_a_page_due_until_its_site_has_lied_often(index: PageIndex) -> None:
+    index.schedule = VisitSchedule(limits=IntervalLimits(9 * DAY_SECONDS, 9 * DAY_SECONDS))
+    now, visit, due = NOW, 1, []
+    index.clock = lambda: now
+    index.settle([fetch("a.test/x", 1, body=1)])
+    assert index.announce({"https://a.test/x": int(NOW - 5)}) == (0, ()), "it was fetched after that"
+    for _ in range(40):  # each time the date moves, and the page does not
+        now, visit = now + 100, visit + 1
+        assert index.announce({"https://a.test/x": int(now - 5), "https://a.test/y": 1}) == (1, ("https://a.test/y",))
+        page = index.page("https://a.test/x")
+        assert page is not None
+        due.append(page.due <= now)
+        index.settle([fetch("a.test/x", visit, body=1, at=now)])
+    assert due[0]
+    assert not due[-1]
+    now += 100
+    index.announce({"https://a.test/x": int(now)}, is_certain=True)
+    page = index.page("https://a.test/x")
+    assert page is not None
+    assert page.due <= now
+
+
+def test_a_url_that_was_announced_is_due_as_a_new_page(index: PageIndex) -> None:
+    index.clock = lambda: NOW
+    index.settle([fetch("a.test/x", 1, body=1)])
+    index.enter(["https://a.test/y", "https://a.test/x"], depth=1)
+    begun = index.begin_round(NOW + 1, only_due=True, most=9)
+    assert [page.url for page in index.visits(begun, after=-(1 << 63), limit=9)] == ["https://a.test/y"]
+    index.settle([fetch("a.test/y", 2, body=1)])
+    assert kinds(index) == [("a.test/x", "new"), ("a.test/y", "new")]
+
+
 def test_a_store_has_an_index_for_each_crawl_that_is_kept_up_to_date(address: str, tmp_path: Path) -> None:
     store = IndexStore(address if "://" in address else str(tmp_path))
     one, two = CrawlId("app", "one"), CrawlId("app", "two")

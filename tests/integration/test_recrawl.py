@@ -118,6 +118,14 @@ def write(site: Served, name: str, text: str = "", links: tuple[str, ...] = ()) 
     os.utime(path, (_written, _written))
 
 
+def write_text(site: Served, name: str, text: str) -> None:
+    """Write any file, with a time of its own."""
+    write(site, name)
+    path = site.folder / name
+    path.write_text(text)
+    os.utime(path, (_written, _written))
+
+
 def recrawl(folder: Path, site: Served, *arguments: str, code: int = 0, obeys: bool = False) -> None:
     robots = () if obeys else ("--ignore-robots",)
     done = subprocess.run(
@@ -431,6 +439,29 @@ def test_another_depth_or_scope_adds_and_forgets_pages_and_tells_how_many(tmp_pa
     assert new == ["b.html"]
     assert "1 page out of it is forgotten; 2 pages will be fetched without conditions" in said
     assert found("--deny", "/x") == ([], "")
+
+
+def test_sitemaps_and_feeds_are_visited_as_pages_and_are_no_changes(tmp_path: Path, site: Served) -> None:
+    def list_pages(*names: str) -> None:
+        entries = "".join(f"<url><loc>{site.url}/{name}</loc></url>" for name in names)
+        write_text(site, "pages.xml", f"<urlset>{entries}</urlset>")
+
+    items = f"<item><link>{site.url}/news.html</link></item>"
+    write_text(site, "feed.xml", f'<rss version="2.0"><channel>{items}</channel></rss>')
+    write_text(site, "sitemap.xml", f"<sitemapindex><sitemap><loc>{site.url}/pages.xml</loc></sitemap></sitemapindex>")
+    write_text(site, "robots.txt", f"Sitemap: {site.url}/sitemap.xml")
+    list_pages("a.html")
+    for name in ("index.html", "a.html", "b.html", "news.html"):
+        write(site, name)
+    recrawl(tmp_path, site, "--sitemaps", f"{site.url}/feed.xml", obeys=True)
+    first = changes(tmp_path, site)
+    assert told(first) == dict.fromkeys(("", "a.html", "news.html"), "new")
+    site.answers.clear()
+    list_pages("a.html", "b.html")
+    recrawl(tmp_path, site, "--sitemaps", f"{site.url}/feed.xml", obeys=True)
+    assert told(changes(tmp_path, site, first[-1]["cursor"])) == {"b.html": "new"}
+    assert site.answers["/sitemap.xml", 304] == site.answers["/feed.xml", 304] == site.answers["/pages.xml", 200] == 1
+    assert site.answers["/sitemap.xml", 200] == site.answers["/feed.xml", 200] == 0
 
 
 def test_pages_that_are_overdue_are_not_visited_all_at_once() -> None:

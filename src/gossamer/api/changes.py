@@ -1,22 +1,30 @@
-"""Endpoint for the changes of a crawl that is kept up to date.
+"""Endpoints of crawls that are kept up to date: their changes, and an intake for URLs that have changed.
 
-Fixed: the form of an answer and of its cursor, which clients keep.
+Fixed: the form of an answer and of its cursor, which clients keep; and the fields of the intake, which are those of
+IndexNow (https://www.indexnow.org/documentation).
 """
 
 import asyncio
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from gossamer.api.context import CRAWL_PATH, Context, PathCrawl
+from gossamer.api.context import CRAWL_PATH, Context, PathCrawl, check_fields, read_object
 from gossamer.api.openapi import Limit, ResponseModel, refusals
-from gossamer.api.problems import not_found
+from gossamer.api.problems import bad_request, not_found
 from gossamer.errors import BadInput
+from gossamer.fresh.index import PageIndex
 from gossamer.fresh.page import Change
-from gossamer.fresh.store import IndexStore
+from gossamer.fresh.store import IndexStore, kept_crawl
 from gossamer.model.crawl import CrawlId
+from gossamer.net.names import domain_name
+from gossamer.policy.scope import scope_of
+from gossamer.policy.urls import from_user_input, host, registered_domain
+
+_MOST_URLS = 10_000
+"""URLs of one announcement: the limit of IndexNow."""
 
 router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
@@ -54,11 +62,96 @@ async def list_changes(
     return Response(msgspec.json.encode(body), media_type="application/json")
 
 
-def _changes(store: IndexStore, crawl: CrawlId, since: int, limit: int) -> list[Change]:
+class AnnouncedChanges(ResponseModel):
+    """Result of announced changes."""
+
+    due: int
+    """Pages that are due now"""
+    new: int
+    """URLs of which the crawl had no page, and which are due now"""
+
+
+@router.post(
+    "/changed",
+    operation_id="announce_changes",
+    summary="Announce that pages have changed",
+    response_model=AnnouncedChanges,
+    responses=refusals(400, 404, 503),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "required": ["host", "urlList"],
+                        "properties": {
+                            "host": {"type": "string", "description": "Host of all URLs"},
+                            "urlList": {
+                                "type": "array",
+                                "items": {"type": "string"},
+                                "maxItems": _MOST_URLS,
+                                "description": "URLs of pages that are new, have changed or are gone",
+                            },
+                            "key": {"type": "string", "description": "Not read"},
+                            "keyLocation": {"type": "string", "description": "Not read"},
+                        },
+                    },
+                    "example": {"host": "example.com", "urlList": ["https://example.com/news"]},
+                }
+            },
+        }
+    },
+)
+async def announce_changes(context: Context, crawl: PathCrawl, request: Request) -> AnnouncedChanges:
+    """Makes pages due at once, within the budget of the crawl. The body has the form of IndexNow; instead of its key,
+    the token of this API counts. URLs of a host of which the crawl has no page, and URLs out of its scope, are
+    refused."""
+    if context.indexes is None:
+        raise not_found("this service keeps no crawls up to date: it has no database for their page indexes")
+    given = await read_object(request)
+    check_fields(given, ("host", "urlList", "key", "keyLocation"))
+    name, urls = given.get("host"), given.get("urlList")
+    if not isinstance(name, str) or not name:
+        raise bad_request("name the host of the URLs", where="host")
+    if not isinstance(urls, list) or not urls or len(urls) > _MOST_URLS or not all(isinstance(u, str) for u in urls):
+        raise bad_request(f"list 1 to {_MOST_URLS:,} URLs as texts", where="urlList")
+    return await asyncio.to_thread(_announce, context.indexes, crawl, name, urls)
+
+
+def _announce(store: IndexStore, crawl: CrawlId, name: str, given: list[str]) -> AnnouncedChanges:
+    index = _opened(store, crawl)
     try:
-        index = store.find(crawl)
+        kept = kept_crawl(index)
+        if kept is None:
+            raise not_found(f"the crawl {crawl} is not kept up to date any more")
+        domain, scope = registered_domain(domain_name(name)), scope_of(kept.terms)
+        if domain not in index.domains():
+            raise bad_request(f"the crawl {crawl} has no page of {name}", where="host")
+        urls = [from_user_input(url) for url in given]
+        for url in urls:
+            if host(url) != domain_name(name):
+                raise bad_request(f"{url} is not a URL of {name}", where="urlList")
+            if (reason := scope.reason(url)) is not None:
+                raise bad_request(f"{url} is out of the scope of the crawl ({reason})", where="urlList")
+        now = int(index.clock())
+        found = index.announce(dict.fromkeys(urls, now), is_certain=True)
+        index.enter(found.unknown, depth=min(1, kept.terms.maxdepth or 0))
+        return AnnouncedChanges(due=found.news, new=len(found.unknown))
+    finally:
+        index.close()
+
+
+def _opened(store: IndexStore, crawl: CrawlId) -> PageIndex:
+    """Open the index of a crawl. Raises Problem for a crawl that has none."""
+    try:
+        return store.find(crawl)
     except BadInput as error:
         raise not_found(error.detail) from None
+
+
+def _changes(store: IndexStore, crawl: CrawlId, since: int, limit: int) -> list[Change]:
+    index = _opened(store, crawl)
     try:
         return index.changes(since, limit)
     finally:

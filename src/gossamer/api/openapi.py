@@ -235,6 +235,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "cursor": _CURSOR,
         "more": False,
     },
+    ("announce_changes", "200"): {"due": 1, "new": 0},
     ("crawl_changes", "200"): {
         "items": [
             {

@@ -21,6 +21,7 @@ from gossamer.commit.unique_items import UniqueItems
 from gossamer.errors import FrontierForgot, OutputClosed
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
+from gossamer.model.request import Batch, Lease
 from gossamer.sinks.base import Sink, SplitSink
 
 _BATCH_WAIT_SECONDS = 0.05
@@ -36,6 +37,9 @@ class VisitedPages(Protocol):
     async def enter(self, finished: Sequence[FinishedLease]) -> None:
         """Enter these results in the indexes of their crawls, and take links to pages that those know out of the
         results. May be repeated. Raises SinkError."""
+
+    async def without_known(self, lease: Lease, batches: Sequence[Batch]) -> list[Batch]:
+        """Return these links of a lease's crawl without those to pages that its index knows. Raises SinkError."""
 
     async def close(self) -> None:
         """Close the indexes. May be repeated."""

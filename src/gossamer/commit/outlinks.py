@@ -47,6 +47,8 @@ class FinishedLease(msgspec.Struct):
     outputs: Sequence[Output] = ()
     batches: list[Batch] = []
     """Outlinks."""
+    dates: dict[str, str] = {}
+    """Times of the last changes of other pages, by URL, as a sitemap of a crawl that is kept up to date has them."""
     on_links_added: LinksAddedCallback | None = None
     size: int = 0
     """Approximate memory that the result takes, in bytes."""

@@ -97,8 +97,10 @@ _MAX_TEXT_LENGTH = 2 * MAX_URL_LENGTH
 and not cut to a valid one."""
 _MAX_ENTRIES = 10 * MAX_URLS
 """Entries, repeated and invalid ones too, after which the rest of a file is not even counted."""
-_MAX_TAGS = 3_000_000
-"""Tags of interest after which the rest of a file is not read: four for each entry, and two for each picture of it."""
+_MAX_TAGS = 4_000_000
+"""Tags of interest after which the rest of a file is not read: six for each entry, and two for each picture of it."""
+_MAX_DATE_LENGTH = 40
+"""Characters of a `lastmod`; a longer one is none."""
 _MAX_TAG_LENGTH = 64 * 1024
 """Characters of a tag. A longer one is text."""
 
@@ -163,6 +165,8 @@ class SitemapEntries(msgspec.Struct):
     """Canonical URLs of pages, each once, in the file's order."""
     sitemaps: list[str] = msgspec.field(default_factory=list)
     """Canonical URLs of further sitemaps that an index names, each once."""
+    dates: dict[str, str] = msgspec.field(default_factory=dict)
+    """By URL of a page or sitemap: the time of its last change, `lastmod`, as it is written."""
     bad: int = 0
     """Number of entries that are not http or https URLs."""
     beyond: int = 0
@@ -231,7 +235,7 @@ _MARKUP = (
     r"<(?:(/?)((?:[^\s<>/:!?]{{1,100}}:)?(?:{}))(?=[\s/>])((?:[^<>\"']++|\"[^\"<]*+\"|'[^'<]*+')*+)>"
     r"|!--|!\[CDATA\[|\?|!ENTITY)"
 )
-_SITEMAP_TOKEN = re.compile(_MARKUP.format("url|loc|sitemap|urlset|sitemapindex"), re.IGNORECASE)
+_SITEMAP_TOKEN = re.compile(_MARKUP.format("url|loc|lastmod|sitemap|urlset|sitemapindex"), re.IGNORECASE)
 _FEED_TOKEN = re.compile(_MARKUP.format("item|entry|link|guid|rss|feed|rdf"), re.IGNORECASE)
 _UNFINISHED = re.compile(r"<(?:[^<>\"']++|\"[^\"<]*+\"|'[^'<]*+')*+(?:\"[^\"<]*+|'[^'<]*+)?\Z")
 """Beginning of a tag whose end is in the next piece."""
@@ -281,6 +285,7 @@ class _Reader:
         self._text: list[str] = []
         self._text_length = 0
         self._guid = ""  # URL of the open RSS item, in case it has no link
+        self._location = self._date = ""  # URL and `lastmod` of the open entry
 
     def begin(self, start: bytes) -> None:
         """Find out the encoding, and whether it is XML."""
@@ -400,12 +405,13 @@ class _Reader:
             self._feed_base = self._base = _based(self._feed_base, attributes)
         elif local in self._elements and (self._elements is _LOCATIONS or not prefix or self._root == "feed"):
             self._parent, self._prefix, self._guid = local, prefix, ""
+            self._location = self._date = ""
             self._base = _based(self._feed_base, attributes)
         # A `loc` counts only with the prefix of its parent: `image:loc` and the like in a `url` are not pages.
         elif self._parent and prefix == self._prefix and not (is_empty and self._parent != "entry"):
             if local == "link" and self._parent == "entry":
                 self._take_link(attributes)
-            elif local == self._elements[self._parent] or (
+            elif local in (self._elements[self._parent], "lastmod") or (
                 local == "guid" and self._parent == "item" and not _NO_PERMALINK.search(attributes)
             ):
                 self._inside = local
@@ -419,6 +425,8 @@ class _Reader:
         elif local == self._parent:
             if self._guid:
                 self._entry(self._guid, self.found.urls)
+            if self._date and self._location:
+                self.found.dates[self._location] = self._date
             self._parent = self._guid = ""
 
     def _take_text(self, text: str) -> None:
@@ -440,7 +448,9 @@ class _Reader:
         self._inside = ""
         self._text.clear()
         self._text_length = 0
-        if inside == "guid":
+        if inside == "lastmod":
+            self._date = text if len(text) <= _MAX_DATE_LENGTH else ""
+        elif inside == "guid":
             self._guid = text if text.startswith(("http:", "https:")) else ""
         elif text:
             self._guid = ""
@@ -491,6 +501,7 @@ class _Reader:
             self.fault(SitemapFault.TOO_LONG)
             return
         self._seen.add(url)
+        self._location = url
         into.append(url)
 
 

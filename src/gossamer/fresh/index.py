@@ -8,7 +8,7 @@ Fixed: the tables, which later releases read; and that a page, its schedule and 
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,15 +19,18 @@ from gossamer.fresh.page import (
     Change,
     ChangeKind,
     Fetch,
+    Found,
     IndexedFacts,
     IndexedPage,
     PageState,
     VisitSchedule,
+    announce,
     is_forgotten,
     settle,
 )
 from gossamer.model.crawl import RevisitOptions
 from gossamer.net.credentials import hide_secrets
+from gossamer.policy.change_dates import FIRST_TRUST, LEAST_TRUST, learned_trust
 from gossamer.policy.revisits import (
     DAY_SECONDS,
     BudgetTooSmall,
@@ -52,6 +55,7 @@ _TABLES: Final = (
     f"CREATE INDEX IF NOT EXISTS pages_missing ON pages (key) WHERE state = {PageState.MISSING:d}",
     "CREATE TABLE IF NOT EXISTS changes (number {serial}, id TEXT UNIQUE NOT NULL, at DOUBLE PRECISION NOT NULL, "
     "change {blob} NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS signals (domain INTEGER PRIMARY KEY, trust DOUBLE PRECISION NOT NULL)",
     "CREATE TABLE IF NOT EXISTS rounds (number {serial}, begun DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, "
     "run BIGINT NOT NULL, is_plain SMALLINT NOT NULL, entered BIGINT NOT NULL)",
 )
@@ -76,6 +80,8 @@ _ROUNDS_A_BUDGET: Final = 1000
 MOST_CHANGES: Final = 1_000_000
 """Changes that are kept for readers. Older ones are deleted, and a cursor among them is refused."""
 
+_JUDGES: Final = frozenset((Found.CONTENT, Found.NOT_MODIFIED, Found.MISSING, Found.GONE))
+"""Results of fetches that show whether an announced change was one."""
 _packed = msgspec.msgpack.Encoder().encode
 _facts = msgspec.msgpack.Decoder(IndexedFacts).decode
 _change = msgspec.msgpack.Decoder(Change).decode
@@ -125,6 +131,15 @@ class DomainFigures(NamedTuple):
     """Unix time of the oldest fetch of a live page."""
     mean_age: float
     """Mean time in seconds since the fetches of live pages."""
+
+
+class Announced(NamedTuple):
+    """Result of announced changes."""
+
+    news: int
+    """Pages that have changed, by what was announced."""
+    unknown: tuple[str, ...]
+    """URLs of which the index has no page."""
 
 
 class ScopeChange(NamedTuple):
@@ -250,12 +265,16 @@ class PageIndex:
         with database.transaction(locks="changes"):
             keys = [self.key(fetch.url) for fetch in fetches]
             pages = self._load(keys)
+            signals: dict[int, list[bool]] = {}
             for key, fetch in zip(keys, fetches, strict=True):
                 page = pages.get(key)
                 if page is None:
                     domain = self._domain(registered_domain(host(fetch.url)))
                     page = pages[key] = IndexedPage(key, fetch.url, domain, depth=fetch.depth)
+                signalled = page.facts.signalled
                 change = settle(page, fetch, self._schedule_of(page.domain), random.random())
+                if signalled and change is not None and fetch.found in _JUDGES:
+                    signals.setdefault(page.domain, []).append(change.change is not ChangeKind.UNCHANGED)
                 if change is not None and (tell_unchanged or change.change is not ChangeKind.UNCHANGED):
                     changes.append(change)
             rows = []
@@ -273,6 +292,7 @@ class PageIndex:
                 "SET state = ?, fetched = ?, due = ?, facts = ?, round = 0",
                 rows,
             )
+            self._learn(signals)
             if forgotten:
                 condition, value = database.chosen("key", forgotten)
                 database.run(f"DELETE FROM pages WHERE {condition}", [value])
@@ -281,6 +301,66 @@ class PageIndex:
                 [(change.id, change.at, _packed(change)) for change in changes],
             )
         return changes
+
+    def announce(self, times: Mapping[str, int], *, is_certain: bool = False) -> Announced:
+        """Enter times of last changes that are announced for these URLs: pages that have changed since are due now, if
+        their site is trusted. `is_certain`: they are, whatever the trust in the site."""
+        now = self.clock()
+        moments = {self.key(url): moment for url, moment in times.items()}
+        keys, due = list(moments), 0
+        known: set[int] = set()
+        for first in range(0, len(keys), _KEYS_AT_ONCE):
+            with self._database.transaction():
+                pages = self._load(keys[first : first + _KEYS_AT_ONCE])
+                known |= pages.keys()
+                trust = self._trust({page.domain for page in pages.values()})
+                rows = []
+                for page in pages.values():
+                    trusted = is_certain or trust.get(page.domain, FIRST_TRUST) >= LEAST_TRUST
+                    before = page.facts.announced, page.due
+                    due += announce(page, moments[page.key], now=now, is_trusted=trusted)
+                    if before != (page.facts.announced, page.due):
+                        rows.append((_packed(page.facts), page.due, page.key))
+                self._database.run_many("UPDATE pages SET facts = ?, due = ? WHERE key = ?", rows)
+        return Announced(due, tuple(url for url in times if self.key(url) not in known))
+
+    def enter(self, urls: Sequence[str], *, depth: int) -> None:
+        """Enter pages that were never fetched, and are due now."""
+        now = int(self.clock())
+        with self._database.transaction(locks="changes"):
+            for url in urls:
+                domain = self._domain(registered_domain(host(url)))
+                facts = _packed(IndexedFacts())
+                row = [self.key(url), url, domain, int(PageState.FAILED), 0, now, depth, facts]
+                self._database.run(
+                    f"INSERT INTO pages ({_COLUMNS}, round) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0) "
+                    "ON CONFLICT (key) DO NOTHING",
+                    row,
+                )
+
+    def domains(self) -> set[str]:
+        """Return the domains of all pages that the index has ever had."""
+        return {str(name) for (name,) in self._database.rows("SELECT name FROM domains")}
+
+    def _trust(self, domains: Iterable[int]) -> dict[int, float]:
+        """Return the trust in the announced changes of these domains, where something is known."""
+        condition, value = self._database.chosen("domain", list(domains))
+        rows = self._database.rows(f"SELECT domain, trust FROM signals WHERE {condition}", [value])
+        return {int(domain): float(trust) for domain, trust in rows}
+
+    def _learn(self, signals: Mapping[int, Sequence[bool]]) -> None:
+        """Learn from fetches of pages whose change was announced: whether they had changed, by domain."""
+        if not signals:
+            return
+        trust = self._trust(signals)
+        for domain, outcomes in signals.items():
+            learned = trust.get(domain, FIRST_TRUST)
+            for was_true in outcomes:
+                learned = learned_trust(learned, was_true=was_true)
+            self._database.run(
+                "INSERT INTO signals (domain, trust) VALUES (?, ?) ON CONFLICT (domain) DO UPDATE SET trust = ?",
+                [domain, learned, learned],
+            )
 
     def count(self) -> int:
         """Return the number of pages."""

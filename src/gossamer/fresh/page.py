@@ -70,6 +70,18 @@ class Found(StrEnum):
     REFUSED = "refused"
 
 
+class PageKind(IntEnum):
+    """Kind of a page. The values are stored."""
+
+    PAGE = 0
+    SITEMAP = 1
+    """It was requested as a sitemap, which robots.txt names."""
+    LISTED_SITEMAP = 2
+    """It was requested as a sitemap that another one names."""
+    LIST = 3
+    """It was requested as a page, and is a sitemap or feed: a source of pages."""
+
+
 class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     """One fetch of a page."""
 
@@ -91,6 +103,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     """Number of links on it that no page had before."""
     target: str = ""
     """URL that it redirects to."""
+    kind: PageKind = PageKind.PAGE
 
 
 class IndexedFacts(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -112,6 +125,12 @@ class IndexedFacts(msgspec.Struct, array_like=True, omit_defaults=True):
     """Number of fetches in a row that found no page."""
     links: int = 0
     """Mean number of new links of a fetch, in hundredths."""
+    kind: int = 0
+    """PageKind."""
+    announced: int = 0
+    """Unix time of the last change that a sitemap announced. 0: none did."""
+    signalled: bool = False
+    """True: a change was announced after the last fetch."""
 
 
 class IndexedPage(msgspec.Struct):
@@ -197,9 +216,14 @@ def settle(page: IndexedPage, fetch: Fetch, schedule: VisitSchedule, chance: flo
     since, seconds = page.fetched, fetch.at - page.fetched if page.fetched else 0.0
     before, old_body = page.state, facts.body
     kind, what = _enter(page, fetch, seconds)
+    facts.signalled = False
     facts.visit = visit
     page.fetched = int(fetch.at)
     page.due = round(fetch.at + _seconds_until_due(page, schedule, chance))
+    if fetch.kind is not PageKind.PAGE:
+        facts.kind = fetch.kind
+    if facts.kind:  # a source of pages is none itself
+        kind = ChangeKind.UNCHANGED
     return Change(
         url=page.url,
         change=kind,
@@ -212,6 +236,22 @@ def settle(page: IndexedPage, fetch: Fetch, schedule: VisitSchedule, chance: flo
         target=fetch.target,
         id=_change_id(fetch, kind),
     )
+
+
+def announce(page: IndexedPage, moment: int, *, now: float, is_trusted: bool) -> bool:
+    """Enter the time of a page's last change that a sitemap announces. Returns whether that was news. A page whose
+    change is news, and whose site is trusted, is due now."""
+    facts = page.facts
+    is_news = moment > page.fetched or 0 < facts.announced < moment
+    if facts.announced == moment or not page.fetched:
+        return False
+    facts.announced = moment
+    if is_news and page.state in (PageState.LIVE, PageState.MISSING, PageState.GONE):
+        facts.signalled = True
+        if is_trusted:
+            page.due = min(page.due, int(now))
+        return True
+    return False
 
 
 def is_forgotten(page: IndexedPage) -> bool:

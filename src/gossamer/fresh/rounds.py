@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from gossamer.fresh.index import BudgetShortfall, PageIndex, Round
-from gossamer.fresh.page import IndexedPage
+from gossamer.fresh.page import IndexedPage, PageKind
 from gossamer.fresh.validators import conditional_headers
 from gossamer.model.crawl import Crawl, QueryOrder, RevisitOptions, Terms
 from gossamer.model.request import Batch, Payload, pack
@@ -49,7 +49,13 @@ class KeptCrawl(msgspec.Struct, frozen=True, kw_only=True):
             batch.urls.append(page.url)
             batch.fingerprints.append(fingerprint(compared, seed=seed))
             headers = {} if is_plain else conditional_headers(page.facts.etag, page.facts.modified)
-            batch.payloads = [*(batch.payloads or ()), pack(Payload(headers=headers or None))]
+            kind = page.facts.kind
+            payload = Payload(
+                headers=headers or None,
+                sitemap=kind in (PageKind.SITEMAP, PageKind.LISTED_SITEMAP),
+                listed=kind == PageKind.LISTED_SITEMAP,
+            )
+            batch.payloads = [*(batch.payloads or ()), pack(payload)]
         return list(batches.values())
 
 

@@ -14,11 +14,12 @@ from gossamer.commit.outlinks import FinishedLease
 from gossamer.extract.encoding import is_html
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.main_text import body_hash, text_hash
-from gossamer.fresh.page import Fetch, Found
+from gossamer.fresh.page import Fetch, Found, PageKind
 from gossamer.fresh.validators import validators
 from gossamer.model.crawl import CrawlId, Terms
 from gossamer.model.record import Output, PageRecord
-from gossamer.model.request import DropReason, unpack
+from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement, unpack
+from gossamer.policy.change_dates import announced_changes
 from gossamer.sinks.base import SinkThread
 
 _MISSING = 404
@@ -49,6 +50,13 @@ class IndexedVisits:
         if crawls:
             await self._thread.run(lambda: self._enter(crawls))
 
+    async def without_known(self, lease: Lease, batches: Sequence[Batch]) -> list[Batch]:
+        if lease.terms.recrawl is None:
+            return list(batches)
+        finished = FinishedLease(Settlement(lease, Outcome.FETCHED), batches=list(batches))
+        await self._thread.run(lambda: _drop_known(self._index(lease.run.crawl.id, lease.terms), [finished]))
+        return finished.batches
+
     async def close(self) -> None:
         await self._thread.run(self._close)
 
@@ -61,10 +69,15 @@ class IndexedVisits:
             index = self._index(crawl, pages[-1].settlement.lease.terms)
             _drop_known(index, [page for page in pages if page.batches])
             fetches: dict[str, Fetch] = {}
-            for output in (output for page in pages for output in page.outputs):
-                if output.asset is None and not output.is_sitemap and isinstance(output.record, PageRecord):
-                    fetches.update((fetch.url, fetch) for fetch in fetches_of(output, output.record))
+            for page in pages:
+                for output in page.outputs:
+                    if output.asset is None and isinstance(output.record, PageRecord):
+                        kind = _kind(page.settlement.lease, output)
+                        fetches.update((fetch.url, fetch) for fetch in fetches_of(output, output.record, kind))
             index.settle(list(fetches.values()))
+            for page in pages:
+                if page.dates:
+                    index.announce(announced_changes(page.dates, now=index.clock()))
 
     def _index(self, crawl: CrawlId, terms: Terms) -> PageIndex:
         """Return the index of a crawl, with the options of its latest request."""
@@ -79,7 +92,14 @@ class IndexedVisits:
         return index
 
 
-def fetches_of(output: Output, record: PageRecord) -> list[Fetch]:
+def _kind(lease: Lease, output: Output) -> PageKind:
+    """Return the kind of the page that was requested."""
+    if lease.payload is not None and (payload := unpack(lease.payload)).sitemap:
+        return PageKind.LISTED_SITEMAP if payload.listed else PageKind.SITEMAP
+    return PageKind.LIST if output.is_sitemap else PageKind.PAGE
+
+
+def fetches_of(output: Output, record: PageRecord, kind: PageKind) -> list[Fetch]:
     """Return what a record says about pages: the one of its URL, and the one that its redirects led to."""
     at = datetime.fromisoformat(record.timestamp).timestamp()
     found = _found(record)
@@ -91,7 +111,7 @@ def fetches_of(output: Output, record: PageRecord) -> list[Fetch]:
         fetches.append(
             Fetch(
                 url=record.url, request_id=record.request_id, at=at, found=Found.REDIRECTED, depth=record.depth,
-                status=record.redirects[0].status, target=record.response_url,
+                status=record.redirects[0].status, target=record.response_url, kind=kind,
             )
         )  # fmt: skip
         if found not in (Found.CONTENT, Found.MISSING, Found.GONE):
@@ -115,6 +135,7 @@ def fetches_of(output: Output, record: PageRecord) -> list[Fetch]:
             etag=etag,
             modified=modified,
             new_links=output.new_links,
+            kind=kind,
         )
     )
     return fetches
@@ -141,11 +162,7 @@ def _drop_known(index: PageIndex, pages: Sequence[FinishedLease]) -> None:
         new = left_out = 0
         for batch in page.batches:
             payloads = batch.payloads
-            kept = [
-                at
-                for at, url in enumerate(batch.urls)
-                if keys[url] not in known or (payloads is not None and _is_sitemap(payloads[at]))
-            ]
+            kept = [at for at, url in enumerate(batch.urls) if keys[url] not in known]
             new += len(kept)
             if len(kept) == len(batch.urls):
                 continue
@@ -160,7 +177,3 @@ def _drop_known(index: PageIndex, pages: Sequence[FinishedLease]) -> None:
             page.settlement.drops = drops
         for output in page.outputs[:1]:
             output.new_links = new
-
-
-def _is_sitemap(payload: bytes | None) -> bool:
-    return payload is not None and unpack(payload).sitemap

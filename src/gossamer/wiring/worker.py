@@ -309,18 +309,20 @@ class _WorkerParts:
         settings, frontier, run = self._settings, self._frontier, self._run
         access = FrontierAccess(frontier, holder, self.retrier)
         waits = RobotsWaits(self.troubles)
+        robots = RobotsChecker(
+            frontier,
+            self._robots,
+            self.retrier,
+            waits,
+            self.tally,
+            _robots_policy(settings, self._pool),
+            self._proxies.reroute,
+        )
+        robots.visited_pages = self._visited_pages
         fetcher = Fetcher(
             access,
             self._clients,
-            RobotsChecker(
-                frontier,
-                self._robots,
-                self.retrier,
-                waits,
-                self.tally,
-                _robots_policy(settings, self._pool),
-                self._proxies.reroute,
-            ),
+            robots,
             Contexts(self._context),
             PageReader(self._counts, self._run_spider, self._contents, wants_text=self._sink.wants_text),
             self._counts,

@@ -112,7 +112,7 @@ class PageReader:
         context, lease, body = attempt.context, attempt.lease, fetched.body
         custom_parse = context.custom_parse
         decoded = self.decode(fetched, wants_text=self._wants_text or custom_parse)
-        if is_sitemap(attempt, body):
+        if fetched.status != NOT_MODIFIED and is_sitemap(attempt, body):
             return await self._read_sitemap(attempt, fetched, decoded)
         follows = context.follows_links_at(lease.depth)
         links: Links | None = None
@@ -189,6 +189,7 @@ class PageReader:
             Settlement(lease, Outcome.FETCHED, drops=found.drops or None),
             [output],
             batches,
+            dates=found.dates if context.terms.recrawl is not None else {},
             size=output_size(output) + batches_size(batches),
         )
 

@@ -10,10 +10,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from gossamer.commit.committer import VisitedPages
 from gossamer.commit.retrier import Retrier
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.robots_service import Reroute, RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.request import Batch, Lease
 from gossamer.option_names import named
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.urls import host, origin, registered_domain
@@ -135,6 +137,8 @@ class RobotsChecker:
         self._reroute = reroute
         self._delays: dict[str, tuple[float, float]] = {}
         """By domain: the crawl delay that was sent to the frontier, and when."""
+        self.visited_pages: VisitedPages | None = None
+        """Page indexes, which decide when sitemaps that they know are fetched again."""
 
     def allows_at_once(self, attempt: Attempt) -> bool:
         """Return whether the attempt's next request is allowed and nothing about robots.txt is left to do: the crawl
@@ -233,7 +237,7 @@ class RobotsChecker:
             return
         lease = attempt.lease
         found = named_sitemaps(context, sitemaps.urls, priority=lease.priority, depth=lease.depth)
-        if batches := found.sitemaps:
+        if batches := await self._without_known(lease, found.sitemaps):
             # Without `shard`, because the sitemaps may be of several domains.
             added = await self._retrier.call_frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
             if added.rejected:
@@ -242,6 +246,19 @@ class RobotsChecker:
             for _ in range(sitemaps.invalid + sum(found.drops.values())):
                 self._tally.leave_unread(REFUSED, f"{site}/robots.txt")
         context.confirm_sitemaps_of(site, since=data_epoch)
+
+    async def _without_known(self, lease: Lease, batches: list[Batch]) -> list[Batch]:
+        """Return sitemaps without those that the crawl's page index knows."""
+        visited, left = self.visited_pages, batches
+        if not batches or visited is None:
+            return batches
+
+        async def ask() -> None:
+            nonlocal left
+            left = await visited.without_known(lease, batches)
+
+        await self._retrier.write_output(ask)
+        return left
 
 
 def _adds_sitemaps(attempt: Attempt) -> bool:

@@ -79,6 +79,8 @@ class SitemapBatches(msgspec.Struct):
     """Number of entries that were left out, by DropReason."""
     unread: list[str] = msgspec.field(default_factory=list)
     """Reasons why not all entries were read; see `Tally.unread`."""
+    dates: dict[str, str] = msgspec.field(default_factory=dict)
+    """Times of the last changes of pages and sitemaps that it announces, by URL as it lists them."""
     unlinked: dict[int, str] = msgspec.field(default_factory=dict)
     """URLs of `pages`, by fingerprint, to which no page has linked as far as this process knows."""
 
@@ -102,7 +104,7 @@ class SitemapReader:
         """
         found = await self._parse(attempt, fetched)
         fetched.wire_body = None  # it may be large; an output that wants it has it in the attempt
-        result = SitemapBatches(unread=[] if found.fault is None else [found.fault])
+        result = SitemapBatches(unread=[] if found.fault is None else [found.fault], dates=found.dates)
         result.drop(DropReason.BAD_URL, found.bad)
         result.drop(DropReason.SITEMAP_LIMIT, found.beyond)
         if found.urls or not found.sitemaps:

@@ -82,6 +82,30 @@ def test_changes_are_on_the_bus(service: Up, site: Served) -> None:
     assert {(line["appid"], line["crawlid"]) for line in lines} == {("app", "docs")}
 
 
+def announce(service: Up, **body: Any) -> httpx.Response:
+    return httpx.post(f"{service.api}/v1/crawls/app/pings/changed", json=body)
+
+
+def test_an_announced_page_is_visited_at_once(service: Up, site: Served) -> None:
+    assert submit(service, site, crawlid="pings", recrawl={"min": "9d"}).status_code == 201
+    until = time.monotonic() + 60
+    while site.answers["/z.html", 200] == 0:
+        write(site, "z.html")
+        answer = announce(service, host="127.0.0.1", urlList=[f"{site.url}/z.html"])
+        assert answer.status_code in (200, 400, 404), answer.text  # first the crawl has no page
+        assert time.monotonic() < until, answer.text
+        time.sleep(0.1)
+    for body, reason in (
+        ({"host": "other.test", "urlList": ["http://other.test/"]}, "the crawl app/pings has no page of other.test"),
+        ({"host": "127.0.0.1", "urlList": ["http://other.test/"]}, "http://other.test/ is not a URL of 127.0.0.1"),
+        ({"host": "127.0.0.1", "urlList": []}, "list 1 to 10,000 URLs"),
+        ({"urlList": ["http://other.test/"]}, "name the host"),
+    ):
+        answer = announce(service, **body)
+        assert answer.status_code == 400
+        assert reason in answer.json()["detail"]
+
+
 def test_bad_input_is_refused_with_the_reason(service: Up, site: Served) -> None:
     for fields, reason in (
         ({"min": "2d", "max": "1d"}, "min, 2d, is longer than max, 1d"),

@@ -3,6 +3,7 @@
 import gzip
 import tracemalloc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,8 +28,26 @@ def entries(*urls: str) -> str:
     return "".join(f"<url><loc>{url}</loc><lastmod>2024-01-01</lastmod></url>" for url in urls)
 
 
+def dated(*urls: str, **more: Any) -> SitemapEntries:
+    """What is read of `entries`."""
+    return SitemapEntries(urls=list(urls), dates=dict.fromkeys(urls, "2024-01-01"), **more)
+
+
 def parse(text: str | bytes) -> SitemapEntries:
     return parse_sitemap(text if isinstance(text, bytes) else text.encode(), URL)
+
+
+def test_dates_belong_to_their_entries() -> None:
+    found = parse(
+        f"{HEAD}<url><lastmod>\n2024-01-02T10:00:00Z </lastmod><loc>http://a.test/x</loc><image:lastmod>1999-01-01"
+        "</image:lastmod></url><url><loc>http://a.test/y</loc></url><url><lastmod>2024-01-03</lastmod></url>"
+        f"<url><loc>http://a.test/z</loc><lastmod>{'9' * 1000}</lastmod></url></urlset>"
+    )
+    assert found.dates == {"http://a.test/x": "2024-01-02T10:00:00Z"}
+    index = (
+        "<sitemapindex><sitemap><loc>http://a.test/1.xml</loc><lastmod>2024-01-01</lastmod></sitemap></sitemapindex>"
+    )
+    assert parse(index).dates == {"http://a.test/1.xml": "2024-01-01"}
 
 
 def test_urlset() -> None:
@@ -37,7 +56,7 @@ def test_urlset() -> None:
         + entries("http://a.test/x?a=1&amp;b=é", "\n http://a.test/y \n", "http://a.test/x?a=1&amp;b=é")
         + "</urlset>"
     )
-    assert found == SitemapEntries(urls=["http://a.test/x?a=1&b=%C3%A9", "http://a.test/y"])
+    assert found == dated("http://a.test/x?a=1&b=%C3%A9", "http://a.test/y")
 
 
 def test_index() -> None:
@@ -74,7 +93,7 @@ def test_bad_entries_are_counted() -> None:
         + entries("ftp://a.test/", "http://[", "http://a.test/" + "x" * 20_000, "http://a.test/ok", "")
         + "</urlset>"
     )
-    assert found == SitemapEntries(urls=["http://a.test/ok"], bad=3)
+    assert found == dated("http://a.test/ok", bad=3)
 
 
 FAULTS = {
@@ -109,13 +128,13 @@ def test_no_fault_of_the_xml_loses_an_entry(fault: str, piece_bytes: int) -> Non
 
 @pytest.mark.parametrize("start", ["\n", "\r\n \t", "\ufeff", "\ufeff\n\n", "<!-- > <url> -->", "<!DOCTYPE urlset>\n"])
 def test_what_stands_before_the_declaration_does_not_count(start: str) -> None:
-    assert parse(start + HEAD + entries("http://a.test/x") + "</urlset>") == SitemapEntries(urls=["http://a.test/x"])
+    assert parse(start + HEAD + entries("http://a.test/x") + "</urlset>") == dated("http://a.test/x")
 
 
 @pytest.mark.parametrize("tail", ["", "<url><loc>http://a.test/half", "<url><loc>http://a.test/half</lo", "<url><!-- "])
 def test_a_file_that_ends_early_is_told(tail: str) -> None:
     found = parse(HEAD + entries("http://a.test/x") + tail)
-    assert found == SitemapEntries(urls=["http://a.test/x"], fault=SitemapFault.BROKEN)
+    assert found == dated("http://a.test/x", fault=SitemapFault.BROKEN)
 
 
 def test_relative_addresses() -> None:
