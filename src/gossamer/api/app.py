@@ -22,6 +22,7 @@ from gossamer import __version__
 from gossamer.api import (
     changes,
     classic,
+    crawl_report,
     crawls,
     domains,
     events,
@@ -59,9 +60,8 @@ character, percent-encoded."""
 """Introduction of the description. docs/reference/openapi.json contains it."""
 _ROUTERS = (
     submit.router, crawls.router, crawls.crawl_router, events.router, pages.router, changes.router, past.router,
-    pace.crawl_router, urls.router, domains.router, pace.domain_router, topics.router, status.cluster, classic.router,
-    status.health,
-    openapi.docs,
+    pace.crawl_router, crawl_report.router, urls.router, domains.router, pace.domain_router, topics.router,
+    status.cluster, classic.router, status.health, openapi.docs,
 )  # fmt: skip
 """All endpoints, in the order of the description. No two match the same path."""
 _MESSAGE_SCHEMAS = {

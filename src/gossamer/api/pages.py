@@ -8,10 +8,10 @@ import base64
 import binascii
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
@@ -50,6 +50,7 @@ class _Header(msgspec.Struct):
     """`page` or `item`. Pages that Scrapy Cluster's crawlers publish have no type."""
     success: bool = True
     """False: the request failed, and the record is in the list of failures."""
+    reason: Any = ""
     timestamp: Any = None
     """Any, because programs other than Gossamer may write something else than text."""
 
@@ -85,12 +86,21 @@ async def list_pages(
 
 @router.get("/failures", operation_id="crawl_failures", summary="Return failed requests", responses=_RESPONSES)
 async def list_failures(
-    context: Context, crawl: PathCrawl, request: Request, cursor: Cursor = "", limit: Limit = 50
+    context: Context,
+    crawl: PathCrawl,
+    request: Request,
+    reason: Annotated[
+        str, Query(description="Only requests that failed for this reason, such as `http_503`", max_length=200)
+    ] = "",
+    cursor: Cursor = "",
+    limit: Limit = 50,
 ) -> Response:
     """Failed requests, each with its `reason`. `cursor` and `more` work as for `pages`."""
-    return await _answer(
-        context, request, crawl, cursor, limit, lambda header: header.type == "page" and not header.success
-    )
+
+    def is_wanted(header: _Header) -> bool:
+        return header.type == "page" and not header.success and (not reason or header.reason == reason)
+
+    return await _answer(context, request, crawl, cursor, limit, is_wanted)
 
 
 @router.get("/items", operation_id="crawl_items", summary="Return extracted items", responses=_RESPONSES)

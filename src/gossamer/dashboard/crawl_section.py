@@ -13,6 +13,7 @@ ROUTES: Final = {
     "/crawls/submit": PageRoute("POST", crawls.submit, RUN),
     "/crawl": PageRoute("GET", crawls.show),
     "/crawl/pages": PageRoute("GET", crawls.show_records),
+    "/crawl/report": PageRoute("GET", crawls.show_report),
     "/crawl/why": PageRoute("GET", crawls.explain),
     "/crawl/stop": PageRoute("POST", crawls.stop, RUN),
     "/crawl/retry": PageRoute("POST", crawls.retry, RUN),

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.request_form import command_of, form_fields, request_of, texts_of
-from gossamer.dashboard.service import ApiRefused, crawl_path
+from gossamer.dashboard.service import ApiCall, ApiRefused, crawl_path
 
 _STATES = ("running", "finished", "stopped", "expired", "lost")
 _A_PAGE = 50
@@ -86,18 +86,26 @@ async def show_records(page: DashboardPage) -> Response:
     kind = page.query.get("kind", "pages")
     if kind not in ("pages", "failures", "items"):
         kind = "pages"
-    found = await page.service.get(crawl_path(appid, crawlid, kind), cursor=page.query.get("cursor"), limit=20)
-    reason = page.query.get("reason", "")
-    records = [record for record in found["items"] if not reason or record.get("reason") == reason]
+    reason = page.query.get("reason", "") if kind == "failures" else ""
+    found = await page.service.get(
+        crawl_path(appid, crawlid, kind), cursor=page.query.get("cursor"), reason=reason or None, limit=20
+    )
     return page.render(
         "records.html",
         appid=appid,
         crawlid=crawlid,
         kind=kind,
         reason=reason,
-        records=[_shown(record) for record in records],
+        records=[_shown(record) for record in found["items"]],
         cursor=found["cursor"] if found["more"] else "",
     )
+
+
+async def show_report(page: DashboardPage) -> Response:
+    """Return the report of a crawl, which is a page of its own."""
+    appid, crawlid = _names(page.query)
+    answer = await page.service.stream(ApiCall("GET", crawl_path(appid, crawlid, "report")))
+    return page.pass_on(answer, "content-security-policy")
 
 
 async def explain(page: DashboardPage) -> Response:

@@ -150,6 +150,24 @@ async def test_a_crawl_is_run_again_or_goes_deeper_with_its_options_and_without_
     assert re.search(r'name="crawlid" value="crawl-\d{4}-\d{6}"', new)
 
 
+async def test_a_crawl_has_a_report_that_a_browser_runs_nothing_of(service: Service) -> None:
+    names = {"appid": "shop", "crawlid": EVIL}
+    await submit(service, EVIL)
+    record = {"type": "page", **names, "url": f"http://a.test/{EVIL}", "success": False, "reason": EVIL, "body": WORSE}
+    await service.context.bus.publish(service.context.topics.crawled_by("shop"), [msgspec.json.encode(record)])
+    report = await service.http.get(f"/ui/crawl/report?{urlencode(names)}")
+    assert report.status_code == 200
+    assert "<!-- Gossamer report -->" in report.text
+    assert EVIL not in report.text
+    assert "script-src" not in report.headers["content-security-policy"]
+    assert report.headers["content-security-policy"].startswith("sandbox allow-popups; default-src 'none'")
+    await submit(service, "empty")
+    none = await service.http.get("/v1/crawls/shop/empty/report")
+    assert (none.status_code, none.json()["detail"]) == (404, "the bus keeps no pages of shop/empty")
+    failures = service.http.get(f"/ui/crawl/pages?{urlencode({**names, 'kind': 'failures', 'reason': 'http_503'})}")
+    assert "Nothing here yet." in (await failures).text
+
+
 async def test_what_failed_is_retried_from_its_page(service: Service) -> None:
     await submit(service, "spring")
     worker = await service.frontier.open_leaseholder(pool="shared", spiders=["link"])
