@@ -7,6 +7,8 @@ from typing import Any
 from gossamer.model.messages import reader
 from gossamer.model.messages.reader import MAX_MESSAGE_BYTES, MAX_NESTING
 
+_OLD_FORMAT = "_1_0"
+"""End of the name of a message in the format of Scrapy Cluster 1.0."""
 _GROUPS = (
     (
         "Requests",
@@ -73,7 +75,8 @@ def messages_page() -> str:
     for title, names, about in _GROUPS:
         lines += [f"## {title}", "", about, ""]
         for name in names:
-            lines += _message(name, reader.schema(name))
+            newer = name.removesuffix(_OLD_FORMAT)
+            lines += _message(name, reader.schema(name), None if newer == name else reader.schema(newer))
     lines += _PLUGINS
     return "\n".join(lines).rstrip() + "\n"
 
@@ -97,16 +100,16 @@ _PLUGINS = [
 ]
 
 
-def _message(name: str, schema: dict[str, Any]) -> Iterator[str]:
+def _message(name: str, schema: dict[str, Any], newer: dict[str, Any] | None) -> Iterator[str]:
+    """Yield the section of a message. `newer`: the schema that replaced it; its fields are not repeated."""
     yield f"### {schema['title']}"
     yield ""
     yield f"{schema['description']} Schema: `{name}.json`."
     yield ""
     yield "| field | type | meaning |"
     yield "|---|---|---|"
-    required = schema["required"]
-    for field, part in schema["properties"].items():
-        yield _row(field, part, required=field in required)
+    known = set(_rows(newer)) if newer else set()
+    yield from (row for row in _rows(schema) if row not in known)
     for branch in schema.get("oneOf", ()):
         kind = branch["properties"]["stats"]["const"]
         for field, part in branch["properties"].items():
@@ -114,11 +117,19 @@ def _message(name: str, schema: dict[str, Any]) -> Iterator[str]:
                 merged = {**_resolved(part, schema), "of": kind}
                 yield _row(field, merged, required=field in branch["required"])
     yield ""
-    for example in schema["examples"]:
+    if newer:
+        yield f"Its other fields are those of [{newer['title']}](#{newer['title'].lower().replace(' ', '-')})."
+        yield ""
+    for example in schema["examples"][: 1 if newer else None]:
         yield "```json"
         yield json.dumps(example, ensure_ascii=False)
         yield "```"
         yield ""
+
+
+def _rows(schema: dict[str, Any]) -> list[str]:
+    """Return the rows of the fields that each message of the schema has."""
+    return [_row(field, part, required=field in schema["required"]) for field, part in schema["properties"].items()]
 
 
 def _row(field: str, part: dict[str, Any], *, required: bool) -> str:
