@@ -351,6 +351,12 @@ class LoginFailed(GossamerError):
     only_detail = True
 
 
+class LoginUnanswered(FetchError):
+    """The site does not answer the login at present."""
+
+    kind = "login_unanswered"
+
+
 # --- browsers: pages that a script builds -----------------------------------------------------------------------------
 
 

@@ -141,6 +141,14 @@ async def test_a_crawl_goes_on_after_the_login_was_corrected(tmp_path: Path, mon
     assert len(pages_of(crawled)) == 10
 
 
+async def test_a_login_that_gets_no_answer_is_tried_again_like_a_page(tmp_path: Path) -> None:
+    async with members(10) as (web, site):
+        site.busy = 2
+        crawled = await crawl_members(tmp_path, web, session_file(tmp_path, web, "alice"))
+    assert len(pages_of(crawled)) == 10
+    assert site.logins == ["alice"]
+
+
 async def test_cookies_that_a_person_exports_begin_a_session(tmp_path: Path) -> None:
     async with members(10) as (web, site):
         [name] = site.begin_sessions("alice")

@@ -66,6 +66,8 @@ class Members:
         self._count = 0
         self.greets = False
         """True: the first page is for all, and begins a session."""
+        self.busy = 0
+        """Number of logins that are answered with 503."""
         self.has_scripts = False
         """True: pages are built by a script, which sends back a cookie that it can read."""
         self.session_names: list[str] = []
@@ -144,6 +146,9 @@ class Members:
 
     def _submit(self, body: bytes, cookies: dict[str, str]) -> Answer:
         """Return the answer to a login."""
+        if self.busy:
+            self.busy -= 1
+            return plain("Busy.\n", status=503)
         fields = {name: values[0] for name, values in parse_qs(body.decode()).items()}
         token = self._tokens.pop(cookies.get("visitor", ""), None)
         if token is None or fields.get("csrf") != token or fields.get("go") != "1":

@@ -124,10 +124,10 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
             from gossamer.wiring.browser import browser_backend  # imported late: most pages are not rendered
 
             browser = browser_backend(settings, clients)
-        if settings.crawl.session:
-            await _log_in(attempt, settings, clients)
         found = FetchedPage(url, attempt.context.scope)
         try:
+            if settings.crawl.session:
+                await _log_in(attempt, settings, clients)
             fetched = await _follow(found, attempt, settings, browser or clients, robots)
         except (FetchError, FetchRefused) as error:
             found.error = error

@@ -39,6 +39,7 @@ WORTH_A_RETRY: dict[Failure, bool] = {
     "not_sent_in_time": False,  # nothing failed: the request goes back to its queue
     "decode": False,
     "decode_bomb": False,
+    "login_unanswered": True,
     "browser": False,
     "browser_refused": False,
     "browser_crashed": True,  # once: see MOST_RETRIES

@@ -59,6 +59,7 @@ _EXPLANATIONS = {
     "bad_response": Explanation("The response is not HTTP"),
     "headers_too_large": Explanation("The headers of the response exceed the limit"),
     "decode": Explanation("The compression of the response is broken"),
+    "login_unanswered": Explanation("The site does not answer the login at present", "It may be overloaded."),
     "browser": Explanation("The browser could not render the page"),
     "browser_refused": Explanation("The browser refused a command"),
     "browser_crashed": Explanation("The browser, or the page in it, has crashed"),

@@ -11,11 +11,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from gossamer.errors import FetchError, LoginFailed
+from gossamer.errors import LoginFailed, LoginUnanswered
 from gossamer.extract.encoding import content_type_of, decode
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines, redirect_location
 from gossamer.fetch.request import basic_credentials
 from gossamer.policy.refusals import find_refusal
+from gossamer.policy.retry import is_worth_a_retry
 from gossamer.policy.urls import host, origin, redirect_target, registered_domain
 from gossamer.session.form import LoginForm, asks_second_factor, find_form
 from gossamer.session.jar import CookieJar
@@ -44,7 +45,8 @@ class LoginSession:
         self._now = now
 
     async def log_in(self, account: Account) -> tuple[tuple[str, str], ...]:
-        """Log in, and return the headers that pages of the site then get. Raises LoginFailed."""
+        """Log in, and return the headers that pages of the site then get. Raises LoginFailed, and FetchError if another
+        attempt may succeed."""
         steps = self._login.steps
         if steps is None:
             raise LoginFailed(
@@ -54,13 +56,10 @@ class LoginSession:
         if steps.basic:
             user, password = account.values["user"], account.values["password"]
             return (("Authorization", basic_credentials(user.encode(), password.encode())),)
-        try:
-            if steps.form:
-                await self._by_form(account)
-                return ()
-            return await self._by_request(account)
-        except FetchError as error:
-            raise LoginFailed(f"The login of {account.name} at {self._login.site} got no answer: {error}") from None
+        if steps.form:
+            await self._by_form(account)
+            return ()
+        return await self._by_request(account)
 
     # --- a form -------------------------------------------------------------------------------------------------------
 
@@ -179,10 +178,12 @@ class LoginSession:
         raise LoginFailed(f"The login at {self._login.site} is redirected more than {_MOST_HOPS} times.")
 
     def _check_answer(self, answer: FetchResponse, account: Account) -> None:
-        """Raise LoginFailed for an answer that ends the login."""
+        """Raise LoginFailed for an answer that ends the login, and LoginUnanswered for one that may change."""
         refusal = find_refusal(answer.status, answer.headers, answer.body, url=answer.url, requested=answer.url)
         if refusal is not None and refusal.kind in _FOR_PERSONS:
             raise self._for_a_person(f"asks for a {refusal.kind}")
+        if is_worth_a_retry(answer.status):
+            raise LoginUnanswered(f"{answer.status} {answer.reason}")
         if answer.status >= 400:
             raise LoginFailed(
                 f"{host(answer.url)} answers the login of {account.name} with {answer.status} {answer.reason}. Check "

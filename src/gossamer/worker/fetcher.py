@@ -288,7 +288,7 @@ class Fetcher:
         except LoginFailed as error:
             sessions.fail(error)
             return self._give_back(attempt)
-        except FetchError as error:  # all proxies rest
+        except FetchError as error:  # all proxies rest, or the login got no answer
             return self._handle_failure(attempt, error)
         except BadInput as error:
             return self._fail(attempt, "bad_request", str(error))
