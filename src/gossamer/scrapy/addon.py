@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.http import Response
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
@@ -181,6 +182,13 @@ class Addon:
             settings.setdefault_in_component_priority_dict(
                 "DOWNLOADER_MIDDLEWARES", proxies.ProxyPoolMiddleware, proxies.POSITION
             )
+        if str(proxies.setting(settings, "GOSSAMER_SHARED_COOKIES")).lower() in ("1", "true", "yes"):
+            from gossamer.scrapy.cookies import POSITION, SharedCookiesMiddleware  # most projects share no cookies
+
+            own = settings.getdict("DOWNLOADER_MIDDLEWARES")
+            shared = {CookiesMiddleware: None, SharedCookiesMiddleware: POSITION}
+            priority = max(settings.getpriority("DOWNLOADER_MIDDLEWARES") or 0, SETTINGS_PRIORITIES["addon"])
+            settings.set("DOWNLOADER_MIDDLEWARES", {**shared, **own}, priority)
         if download_handler.is_supported(settings):
             for scheme in download_handler.SCHEMES:
                 _set_default_handler(settings, scheme)

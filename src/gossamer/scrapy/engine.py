@@ -17,6 +17,7 @@ from typing import Any
 
 import scrapy
 from scrapy import Request
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.exceptions import CloseSpider
 from scrapy.robotstxt import RobotParser
@@ -26,6 +27,8 @@ from scrapy.utils.reactor import is_asyncio_reactor_installed
 from twisted.internet.defer import Deferred
 
 from gossamer.errors import BadInput
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import Run
 from gossamer.scrapy.download_handler import SCHEMES, DownloadHandler
 from gossamer.scrapy.proxies import ProxyPoolMiddleware
 from gossamer.scrapy.shortcuts import flow
@@ -112,6 +115,12 @@ class EngineAdapter:
         """Return the project's pool of proxies. None: it has none."""
         middlewares = self._engine.downloader.middleware.middlewares
         return next((one for one in middlewares if isinstance(one, ProxyPoolMiddleware)), None)
+
+    def share_cookies(self, frontier: ValkeyFrontier, run: Run) -> None:
+        """Let the project's SharedCookiesMiddleware, if it has one, share the cookies of this run."""
+        for one in self._engine.downloader.middleware.middlewares:
+            if isinstance(one, CookiesMiddleware) and (join := getattr(one, "join_frontier", None)):
+                join(frontier, run)
 
     def charge_repeated_requests(self, may_repeat: Callable[..., Coroutine[Any, Any, bool]]) -> None:
         """Await `may_repeat(url)` before a request is sent again because the server closed the kept connection; where

@@ -85,6 +85,11 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
         "Statuses by which a site refuses one of several proxies. The request is sent again through another one",
     ),
     "GOSSAMER_PROXY_PATIENCE": (300.0, "Seconds for which a request waits while all proxies rest; then it fails"),
+    "GOSSAMER_SHARED_COOKIES": (
+        False,
+        "Share cookies between the processes of the crawl, so that one of them logs in for all. They are kept in the "
+        "frontier's server, encrypted by the key in GOSSAMER_SECRET_KEYS_FILE",
+    ),
     "GOSSAMER_PERFORMANCE_LOG": (
         5.0,
         "Seconds between two lines of `gossamer.scrapy.PerformanceView` in the log. 0: none",

@@ -241,6 +241,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         )
         self._engine.add_downloader_middleware(throttle)
         self._engine.charge_repeated_requests(throttle.may_repeat)
+        self._engine.share_cookies(self.frontier, run)
         self._proxies = self._engine.proxy_pool()
         if self._proxies is not None:
             self._proxies.join_frontier(self.holder, self._egress_of)
