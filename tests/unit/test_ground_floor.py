@@ -263,7 +263,6 @@ RULES: dict[Rule, set[str]] = {
 }
 FALSE_ALARMS = {
     ("address_tables", "crawling/work.py"),  # is_private: a file that only this crawl writes
-    ("html_makers", "report/charts.py"),  # drawings, in Jinja's own type
     ("html_makers", "extract/assets.py"),  # a pattern
     ("html_escapes", "src/gossamer_platform/v1/exports.py"),  # XML
     ("hidden_passwords", "web/access.py"),  # an Origin, in which there must be no user

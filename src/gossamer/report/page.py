@@ -26,7 +26,7 @@ from gossamer.controls import without_controls
 from gossamer.errors import BadInput, SinkError
 from gossamer.policy.words import counted
 from gossamer.report import tables
-from gossamer.report.charts import Bar, column_chart, row_bar
+from gossamer.report.charts import Bar, columns
 from gossamer.report.figures import Figures, chart_table, collect, seconds_text, size_text
 from gossamer.report.links import LinkFinder
 from gossamer.report.records import PageFacts, RecordFile
@@ -166,8 +166,7 @@ def render(
         csv=quote(csv_link),
         version=__version__,
         made=datetime.now(UTC).timestamp(),
-        column_chart=column_chart,
-        row_bar=row_bar,
+        columns=columns,
         describe=describe,
         period=_period,
     )

@@ -14,7 +14,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from gossamer.errors import BadInput
 from gossamer.extract.links import MAX_TEXT_LENGTH
-from gossamer.report.charts import Bar, column_chart
+from gossamer.report.charts import Bar, columns
 from gossamer.report.page import Report, check_target, make_report, share_text
 
 NASTY = "</style></title>\"'><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\u0000{{7*7}}=HYPERLINK(1)"
@@ -177,11 +177,16 @@ def test_a_report_never_replaces_what_is_no_report(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("most", [0, 1, 3, 7, 52, 999, 123_456, 7_654_321])
 def test_an_axis_ends_at_or_above_the_highest_column(most: int) -> None:
-    chart = column_chart([Bar("a", most)], "chart")
-    for y, height in re.findall(r'y="([\d.]+)" width="[\d.]+%" height="([\d.]+)"', chart):
-        assert float(y) >= 9.9
-        assert float(y) + float(height) == pytest.approx(160, abs=0.1)
-    assert 'role="img" aria-label="chart"' in chart
+    for column in columns([Bar("a", most)]).columns:
+        for _, y, height in column.parts:
+            assert y >= 9.9
+            assert y + height == pytest.approx(160, abs=0.1)
+
+
+def test_charts_are_described_and_their_texts_escaped(tmp_path: Path) -> None:
+    page = report(tmp_path, record("http://a.test/"), failed("http://a.test/gone", "http_404", status_code=404)).page
+    assert 'role="img" aria-label="Pages by depth: 1 columns from 0 to 0; the highest is 2 at 0."' in page
+    assert "<title>0: 1 pages, 1 failed</title>" in page
 
 
 def test_links_of_every_spelling_are_found(tmp_path: Path) -> None:
