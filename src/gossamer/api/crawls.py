@@ -23,7 +23,7 @@ from gossamer.control.retries import retry_failed
 from gossamer.errors import BadInput, FrontierError, HistoryUnavailable
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
-from gossamer.model.info import CrawlInfo, SpiderCounts
+from gossamer.model.info import CrawlInfo
 from gossamer.telemetry.patterns import growth_sentence, leading_patterns
 from gossamer.web.problems import Problem
 
@@ -329,7 +329,7 @@ async def show_crawl(
         **summary,
         seen=info.seen,
         queued_by_priority=info.queued_by_priority,
-        spiders={spider: _counts(counts) for spider, counts in info.spiders.items()},
+        spiders={spider: RequestCounts.of(counts) for spider, counts in info.spiders.items()},
         kept_failed=info.kept_failed if summary["state"] in _RETRIED else 0,
         forgotten_failed=info.forgotten_failed,
         growing=[
@@ -447,12 +447,8 @@ async def _domains(context: ApiContext, crawl: CrawlId, cursor: str | None, limi
     shares, next_cursor = await context.frontier.crawl_domains(crawl, cursor=cursor, limit=limit)
     return DomainPage(
         items=[
-            DomainShare(
-                domain=share.domain,
-                queued=share.queued,
-                later=share.later,
-                by_priority=share.by_priority,
-                by_spider={spider: sum(counts.values()) for spider, counts in share.by_spider.items()},
+            DomainShare.of(
+                share, by_spider={spider: sum(counts.values()) for spider, counts in share.by_spider.items()}
             )
             for share in shares
         ],
@@ -483,28 +479,13 @@ def _summary(info: CrawlInfo) -> dict[str, Any]:
         "ended": info.ended,
         "domains": info.domains,
         "repairs": info.repairs,
-        "total": _counts(info.total()),
+        "total": RequestCounts.of(info.total()),
     }
 
 
 def summary_json(info: CrawlInfo) -> bytes:
     """Return a crawl's summary as JSON. Event streams send it."""
     return CrawlSummary(**_summary(info)).model_dump_json().encode()
-
-
-def _counts(counts: SpiderCounts) -> RequestCounts:
-    """Return the counts of a spider, or of all, as a response has them."""
-    return RequestCounts(
-        added=counts.added,
-        queued=counts.queued,
-        later=counts.later,
-        leased=counts.leased,
-        fetched=counts.fetched,
-        failed=counts.failed,
-        dropped=counts.dropped,
-        links_dropped=counts.links_dropped,
-        retried=counts.retried,
-    )
 
 
 def _options(crawl: Crawl) -> dict[str, Any]:

@@ -7,7 +7,7 @@ names and titles of problems, which clients read.
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -59,6 +59,12 @@ class ResponseModel(BaseModel):
     """Base of the models of responses. The docstring of a field is its description in OpenAPI."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
+
+    @classmethod
+    def of(cls, source: object, **others: Any) -> Self:
+        """Return the model of an object: its attributes with the names of fields, and other values."""
+        names = (name for name in cls.model_fields if name not in others and hasattr(source, name))
+        return cls(**{name: getattr(source, name) for name in names}, **others)
 
 
 class ProblemModel(ResponseModel):

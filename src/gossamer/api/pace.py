@@ -121,20 +121,15 @@ async def domain_load(context: Context, domain: PathDomain) -> DomainLoadModel:
     each spider alone, the hits are those of `link`; where it counts each address alone, they are 0."""
     name = parse_domain(domain)
     load, origins = await asyncio.gather(context.frontier.domain_load(name), context.frontier.robots_origins(name))
-    return DomainLoadModel(
+    return DomainLoadModel.of(
+        load,
         domain=name,
         limits=[_limit(limit) for limit in load.limits],
-        in_flight=load.in_flight,
-        concurrency=load.concurrency,
-        blocked_until=load.blocked_until,
-        is_paused=load.is_paused,
         robots=[
-            RobotsModel(
+            RobotsModel.of(
+                record,
                 origin=origin,
                 outcome=record.outcome.value,
-                asked_at=record.asked_at,
-                until=record.until,
-                detail=record.detail,
                 text=record.body[:_TEXT_BYTES].decode("utf-8", "replace"),
             )
             for origin, packed in origins
@@ -152,7 +147,7 @@ def _finite(seconds: float) -> float | None:
 
 
 def _limit(limit: DomainLimit) -> LimitModel:
-    return LimitModel(cause=limit.cause, hits=limit.hits, window=_finite(limit.window_seconds), used=limit.used)
+    return LimitModel.of(limit, window=_finite(limit.window_seconds))
 
 
 @crawl_router.get(

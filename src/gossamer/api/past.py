@@ -103,15 +103,7 @@ class RunEnds(ResponseModel):
 
 def failed_request(row: "FailureRow") -> FailedRequest:
     """Return an example of the history as a response has it."""
-    return FailedRequest(
-        url=row.url,
-        spiderid=row.spider,
-        request_id=row.request_id,
-        reason=row.reason,
-        status=row.status,
-        error=row.error,
-        at=row.at,
-    )
+    return FailedRequest.of(row, spiderid=row.spider)
 
 
 @router.get(
@@ -177,17 +169,7 @@ async def crawl_ends(context: Context, crawl: PathCrawl) -> RunEnds:
     history = _history(context)
     await _started(context, history, crawl)
     return RunEnds(
-        items=[
-            RunEnd(
-                event_id=end.event_id,
-                run=end.run,
-                spiderid=end.spider or None,
-                state=end.kind,
-                at=end.at,
-                purged=end.purged,
-            )
-            for end in await history.ends(crawl)
-        ]
+        items=[RunEnd.of(end, spiderid=end.spider or None, state=end.kind) for end in await history.ends(crawl)]
     )
 
 

@@ -221,12 +221,7 @@ async def list_workers(context: Context) -> WorkerList:
             if facts is not None
         ],
         items=[
-            WorkerStatus(
-                name=worker.name,
-                silent_seconds=round(worker.silent_seconds, 3),
-                leased=worker.leased,
-                browser=worker.browser,
-            )
+            WorkerStatus.of(worker, silent_seconds=round(worker.silent_seconds, 3))
             for worker in await context.frontier.workers()
         ],
         processes=await context.counters.all_nodes(_ROLES),
@@ -284,10 +279,7 @@ async def list_backlogs(context: Context) -> SpiderBacklogs:
     backlogs = await context.frontier.backlog()
     return SpiderBacklogs(
         total=sum(backlog.queued for backlog in backlogs),
-        items=[
-            SpiderBacklog(spiderid=backlog.spider, queued=backlog.queued, domains=backlog.domains)
-            for backlog in backlogs
-        ],
+        items=[SpiderBacklog.of(backlog, spiderid=backlog.spider) for backlog in backlogs],
     )
 
 

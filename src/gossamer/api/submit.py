@@ -344,10 +344,4 @@ def _counted_result(counter: SubmissionCounter, submitted: SubmitResult, *, is_r
         # Without an invalid field, the crawl itself accepts no more requests.
         result, status = "rejected", 400 if submitted.field else 409
     counter.count(CRAWL, result)
-    return RequestResult(
-        added=submitted.added,
-        reason=submitted.reason,
-        field=submitted.field,
-        blacklisted=submitted.blacklisted,
-        status=status,
-    )
+    return RequestResult.of(submitted, status=status)

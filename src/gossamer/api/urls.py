@@ -100,21 +100,11 @@ async def explain_url(
             failures = await context.history.failures_of(crawl, canonical)
         except HistoryUnavailable as error:
             history_error = str(error)
-    return UrlState(
+    return UrlState.of(
+        found,
         url=canonical,
         domain=domain,
         spiderid=found.spider if found.seen else None,
-        seen=found.seen,
-        place=found.place,
-        position=found.position,
-        priority=found.priority,
-        due=found.due,
-        held_by=found.held_by,
-        blocked_until=found.blocked_until,
-        failed_attempts=found.failed_attempts,
-        deaths=found.deaths,
-        failure=found.failure,
-        dropped=found.dropped,
         blacklisted=(await Blacklist(frontier).among([domain])).get(domain, ""),
         scope="inside" if is_inside else "; ".join(rules),
         failures=[failed_request(row) for row in failures],

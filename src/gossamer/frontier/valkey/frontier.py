@@ -33,6 +33,7 @@ from gossamer.frontier.base import (
 from gossamer.frontier.valkey import codec, runs
 from gossamer.frontier.valkey.additions import RequestAdder
 from gossamer.frontier.valkey.commands import ScriptCommands
+from gossamer.frontier.valkey.events import EventList
 from gossamer.frontier.valkey.identity import FrontierIdentity, ValkeySpiderRegistry
 from gossamer.frontier.valkey.keys import KeyPattern, check_names, home_shard, shard_of
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
@@ -40,7 +41,7 @@ from gossamer.frontier.valkey.maintenance import ShardMaintenance
 from gossamer.frontier.valkey.policies import PolicyStore
 from gossamer.frontier.valkey.queries import FrontierQueries
 from gossamer.frontier.valkey.submissions import RequestSubmitter
-from gossamer.model.crawl import Crawl, CrawlEvent, CrawlId, CrawlState, Rate, Run, Terms
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.growth import PatternCount
 from gossamer.model.request import Batch
 from gossamer.policy.urls import host, registered_domain
@@ -74,7 +75,7 @@ _RETENTION_SECONDS = 86400.0
 _STOP_MARKER_SECONDS = 30 * 86400.0
 
 
-class ValkeyFrontier(FrontierQueries, PolicyStore):
+class ValkeyFrontier(FrontierQueries, PolicyStore, EventList):
     """Client of the whole frontier: submits requests, reads its state, steers crawls, opens workers' leaseholders.
 
     Made by `connect`. The tasks of one event loop may share it; another loop needs a `clone`.
@@ -509,24 +510,6 @@ class ValkeyFrontier(FrontierQueries, PolicyStore):
         shards = range(self._commands.count) if shard is None else (shard,)
         calls = (runs.finish_idle(self._commands, one, limit=limit, retention_ms=self._retention_ms) for one in shards)
         return sum(await asyncio.gather(*calls))
-
-    async def pending_events(
-        self, *, limit: int = 100, shard: int | None = None, publisher: str = ""
-    ) -> list[CrawlEvent]:
-        """Return the ends of runs of the pool `shared` that are not acknowledged yet, oldest first (`shard`: only of
-        crawls with this home shard). Repeated calls return the same until `acknowledge_events`, or the retention ends.
-
-        There is one event per run, and one for each spider's part that was stopped or expired by itself. There is none
-        for a run whose parts all ended by themselves, for a run to which nothing was ever added, and for a stop after
-        the end. For a part that expired, `purged` counts all its requests that were dropped for that.
-
-        `publisher`: name of a caller that publishes the events; for 5 s after a call that returned some, every other
-        publisher gets no events of that shard."""
-        return await runs.pending_events(self._commands, limit=limit, shard=shard, publisher=publisher)
-
-    async def acknowledge_events(self, events: Sequence[CrawlEvent]) -> None:
-        """Delete events that have been published. May be repeated."""
-        await runs.acknowledge_events(self._commands, events)
 
     # --- politeness ---------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from gossamer.frontier.valkey import codec
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern, home_shard
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import Crawl, CrawlEvent, CrawlState, Run
+from gossamer.model.crawl import Crawl, CrawlState, Run
 from gossamer.telemetry import logs as names
 
 log = logging.getLogger("gossamer.frontier")
@@ -35,7 +35,6 @@ LETTERS = {CrawlState.STOPPED: "s", CrawlState.EXPIRED: "e", CrawlState.FINISHED
 """Letters by which scripts store how a run or a part ended (end_reasons.lua). Must not change."""
 _BUDGET_USED = "b"
 """Another stored letter: the run's page budget is used up. Must not change."""
-_STATES = {letter.encode(): state for state, letter in LETTERS.items()}
 
 
 class End(NamedTuple):
@@ -46,15 +45,10 @@ class End(NamedTuple):
     """Spider whose part ends. Empty: the whole run ends."""
 
 
-# Domains whose queues one call deletes (about), and events that one call deletes. Events are at most 1,000, a limit of
-# the script: more make each call longer, and a shard executes no other call meanwhile.
 _PURGE_STEP = 100
-_EVENTS_AT_ONCE = 500
+"""Domains whose queues one call deletes (about). More make each call longer, and a shard executes no other call
+meanwhile."""
 
-_PUBLISHER_MS = 5000
-"""Time after its last call for which a publisher is the only one that gets a shard's events. Longer: events wait longer
-when the publisher dies. Must exceed the time that the publisher takes from one call to the next, or events are
-published twice. `ValkeyFrontier.pending_events` names the 5 s, too."""
 
 # Stops that one process carries out, and shards that it asks for expired parts, at a time. More end many crawls sooner,
 # with more calls at once.
@@ -401,54 +395,6 @@ async def end_if_forgotten(
         "deleted.", names.RUN_FORGOTTEN, token, shard,
     )  # fmt: skip
     return True
-
-
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
-async def pending_events(
-    commands: ScriptCommands, *, limit: int, shard: int | None, publisher: str
-) -> list[CrawlEvent]:
-    """Return the oldest events of a shard (None: of all) that are not acknowledged, oldest first."""
-    shards = range(commands.count) if shard is None else (shard,)
-    pages = await asyncio.gather(
-        *(commands.call(one, "list_events", limit, publisher, _PUBLISHER_MS) for one in shards)
-    )
-    events = [
-        _decode_event(event_id.decode(), float(time_ms) / 1000, raw)
-        for page in pages
-        for event_id, time_ms, raw in zip(page[::3], page[1::3], page[2::3], strict=True)
-    ]
-    return sorted(events, key=lambda event: (event.at, event.crawl, event.run, event.event_id))[:limit]
-
-
-def _decode_event(event_id: str, at: float, raw: bytes) -> CrawlEvent:
-    """Decode an event from consecutive msgpack values, in the stored order: kind, run, spider, purged, crawl."""
-    kind, run, spider, purged, crawl = codec.unpack_parts(raw, 5)
-    with codec.decoding("an event"):
-        return CrawlEvent(
-            event_id=event_id,
-            kind=_STATES[kind],
-            crawl=codec.unpack_crawl(crawl).id,
-            run=codec.unpack_number(run),
-            spider=spider.decode(),
-            at=at,
-            purged=codec.unpack_number(purged),
-        )
-
-
-async def acknowledge_events(commands: ScriptCommands, events: Sequence[CrawlEvent]) -> None:
-    """Delete events that have been published."""
-    by_shard: dict[int, list[str]] = {}
-    for event in events:
-        by_shard.setdefault(home_shard(event.crawl.token, commands.count), []).append(event.event_id)
-    await asyncio.gather(
-        *(
-            commands.call(shard, "acknowledge_events", *ids[first : first + _EVENTS_AT_ONCE])
-            for shard, ids in by_shard.items()
-            for first in range(0, len(ids), _EVENTS_AT_ONCE)
-        )
-    )
 
 
 # --- the page budget --------------------------------------------------------------------------------------------------
