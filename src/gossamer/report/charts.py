@@ -59,7 +59,7 @@ class Tick(NamedTuple):
     text: str
 
 
-class Column(NamedTuple):
+class ChartColumn(NamedTuple):
     """The rectangles of a bar. Positions and widths are in percent of the chart, heights in pixels."""
 
     bar: Bar
@@ -73,7 +73,7 @@ class ColumnChart(NamedTuple):
     """Positions of a chart with a column for each bar. `templates/charts.html.j2` draws it."""
 
     ticks: list[Tick]
-    columns: list[Column]
+    columns: list[ChartColumn]
     labels: list[tuple[str, float]]
     """Texts below the axis, each with its distance from the beginning in percent."""
     axis_width: int = _AXIS_WIDTH
@@ -98,7 +98,7 @@ def columns(bars: Sequence[Bar], at_edges: bool = False) -> ColumnChart:
     return ColumnChart(ticks, found, labels)
 
 
-def _column(bar: Bar, x: float, width: float, top: int) -> Column:
+def _column(bar: Bar, x: float, width: float, top: int) -> ChartColumn:
     """Return the rectangles of one column. `top`: number of pages for which a bar has the full height."""
     y, parts = float(_TOP + _PLOT_HEIGHT), []
     for count, kind in ((bar.good, "good"), (bar.bad, "bad")):
@@ -106,7 +106,7 @@ def _column(bar: Bar, x: float, width: float, top: int) -> Column:
             size = max(1.0, _PLOT_HEIGHT * count / top)
             y -= size
             parts.append((kind, y, size))
-    return Column(bar, x, width, parts)
+    return ChartColumn(bar, x, width, parts)
 
 
 def _ticks(most: int) -> tuple[int, int]:
