@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
 EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics analytics-programs docs dist proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics analytics-programs docs dist proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
@@ -57,6 +57,9 @@ bench-dashboard: setup  ## The dashboard: ARGS=log follows 10,000 lines a second
 
 bench-view: setup  ## What the performance view costs a Scrapy process and a worker.
 	$(BIN)/python -m bench.view $(ARGS)
+
+bench-browser: setup  ## Memory of a crawl of 2,000 rendered pages: about six minutes.
+	$(BIN)/python -m bench.browser_memory $(ARGS)
 
 bench-cases: setup  ## Seven spiders, each diagnosed, and run again with the advice followed: six minutes.
 	$(BIN)/python -m bench.cases $(ARGS)

@@ -11,7 +11,8 @@ import pytest
 import gossamer
 from gossamer.cli.app import find
 from gossamer.crawling.options import worded_for
-from gossamer.crawling.typed_options import CrawlOptions, RequestOptions
+from gossamer.crawling.python import GetOptions
+from gossamer.crawling.typed_options import CrawlOptions
 from gossamer.errors import BadInput
 from gossamer.option_names import OptionNames, ProgramNames
 from gossamer.policy.words import _EXPLANATIONS, explain, fetch_error
@@ -20,8 +21,6 @@ ONLY_FOR_A_TERMINAL = {"json", "quiet", "verbose", "items", "pages"}
 ONLY_FOR_PROGRAMS = {"failures"}
 OF_LINKS = {"scope", "allow_domain", "allow", "deny", "deny_extension", "follow_nofollow"}
 """Options of `gossamer fetch` that only say which links a crawl would follow."""
-OF_CRAWLS_IN_PROGRAMS = {"render"}
-"""A program gets a rendered page by `gossamer.crawl(url, render="always", depth=0)`."""
 
 
 def _names(command: str) -> set[str]:
@@ -34,8 +33,8 @@ def test_the_command_and_the_function_have_the_same_options() -> None:
 
 
 def test_get_has_the_options_of_the_command_fetch() -> None:
-    command = _names("fetch") - {"url"} - ONLY_FOR_A_TERMINAL - OF_LINKS - OF_CRAWLS_IN_PROGRAMS
-    assert set(RequestOptions.__annotations__) == command
+    command = _names("fetch") - {"url"} - ONLY_FOR_A_TERMINAL - OF_LINKS
+    assert set(GetOptions.__annotations__) == command
 
 
 @pytest.mark.parametrize("name", gossamer.__all__)

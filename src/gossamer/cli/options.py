@@ -139,5 +139,8 @@ AppId = Annotated[str, argument(metavar="APPID", help="Application of the crawl.
 OneSpider = Annotated[
     str | None, option("--spider", metavar="NAME", help="Only the requests of this spider. Unset: all of them.")
 ]
+Render = Annotated[
+    bool, option("--render", help="Let a browser build the page. It needs Chromium or Chrome.", panel=WHAT)
+]
 Json = Annotated[bool, option("--json", help="Print the result as one JSON object.", panel=DISPLAY)]
 Quiet = Annotated[bool, option("--quiet", "-q", help="Show neither progress nor summary.", panel=DISPLAY)]

@@ -32,7 +32,7 @@ from gossamer.crawling.options import (
 )
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.program_control import ProgramControl
-from gossamer.crawling.single import fetch_page
+from gossamer.crawling.single import fetch_page, for_one_page
 from gossamer.crawling.typed_options import CrawlOptions, RequestOptions
 from gossamer.crawling.work import CrawlResult
 from gossamer.errors import AlreadyFinished, BadInput, NothingFetched
@@ -89,7 +89,14 @@ def crawl(*urls: str, **options: Unpack[CrawlOptions]) -> "Crawler":
     return Crawler(*urls, **options)
 
 
-def get(url: str, **options: Unpack[RequestOptions]) -> Page:
+class GetOptions(RequestOptions, total=False):
+    """Options of `get`. Each is optional."""
+
+    render: bool
+    """Let a browser build the page. It needs Chromium or Chrome."""
+
+
+def get(url: str, **options: Unpack[GetOptions]) -> Page:
     """Fetch one page, as a crawl would: robots.txt is obeyed, redirects are followed, private addresses are refused.
 
         page = gossamer.get("https://example.com")
@@ -97,18 +104,22 @@ def get(url: str, **options: Unpack[RequestOptions]) -> Page:
 
     Returns the page, also one with an error status (`page.status_code`). The call blocks; in an asyncio program:
     `await asyncio.to_thread(gossamer.get, url)`. Writes no file. The options are those of the command `gossamer fetch`,
-    with underscores; see `RequestOptions`.
+    with underscores; see `GetOptions`.
 
     Raises FetchError where no response came, FetchRefused where a crawl would not fetch the page (robots.txt forbids
     it, or it redirects to what is no web page), BadInput for a value that cannot be used, and TypeError for an unknown
     option.
     """
     with PythonWords(options):
-        check_options("get", options, RequestOptions)
+        check_options("get", options, GetOptions)
         if not isinstance(url, str):
             raise BadInput(f"{url!r:.200} is no URL. Write a text.")
+        render = options.pop("render", None)
+        if render not in (None, True, False):
+            raise BadInput(f"cannot use {render!r:.200}. Write True or False.", option="render")
         values = {**settings_of(options), "crawl.scope": "any"}
         settings = load(values, config=config_of(options), names=names_of(options))
+        settings = for_one_page(settings, render=bool(render))
         task = BackgroundTask(fetch_page(settings, url), name="gossamer-get")
         try:
             found = task.result()

@@ -103,6 +103,14 @@ class FetchedPage:
         return f"{str(self.error).rstrip('.')}. {self.advice}".rstrip() if self.error else ""
 
 
+def for_one_page(settings: Settings, *, render: bool) -> Settings:
+    """Return the settings with which one page is fetched, and built in a browser or not, whatever a crawl would do."""
+    crawl = settings.crawl
+    if render:
+        return settings.copy(crawl=crawl.copy(render="always", render_match=()))
+    return settings.copy(crawl=crawl.copy(render="never", render_match=(), render_step=(), render_capture=()))
+
+
 async def fetch_page(settings: Settings, url: str) -> FetchedPage:
     """Fetch a page with its redirects. Raises BadInput for what a crawl from this URL would refuse, too."""
     check_settings(settings)

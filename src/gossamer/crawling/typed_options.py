@@ -98,14 +98,17 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     follow_nofollow: bool
     """Also follow links that are marked nofollow."""
     render: Literal["never", "auto", "always"]
-    """Let a browser build the pages, for sites that scripts make. never: no page; auto: those that show a reader next
-    to nothing as the server sends them; always: every page. It needs Chromium or Chrome."""
+    """Let a browser build the pages, for sites that scripts make. never: no page; auto: those whose links or main text
+    that changes; always: every page. It needs Chromium or Chrome."""
     render_step: Texts
     """Step that the browser takes on each page that it builds, in their order: scroll [TIMES] to the end, click
     SELECTOR [TIMES], wait SELECTOR, fill SELECTOR=VALUE, submit SELECTOR. Clicks and scrolls are repeated until nothing
     changes."""
     render_match: Texts
     """Let a browser build the pages whose URLs match one of these regular expressions, searched as those of allow."""
+    render_capture: Texts
+    """Keep the answers in JSON that a page fetches while a browser builds it, if their URLs match one of these regular
+    expressions, searched as those of allow. They are in the record of the page (rendering.answers)."""
     rate: str | float
     """Requests to each domain: a number per second, or `"10/60"` for ten in 60 seconds."""
     domain_concurrency: int

@@ -48,6 +48,8 @@ class PageLoad(msgspec.Struct, frozen=True):
     """Returns whether robots.txt allows a request."""
     because: str
     """Reason why the page is rendered, for its record."""
+    captures: Callable[[str], bool] | None = None
+    """Returns whether the record of the page has the answer of this URL, if that is JSON. None: it has none."""
     learns: bool = False
     """True: pages of the crawl are rendered if that changes them, so it is to be learnt from this one."""
     steps: tuple[RenderStep, ...] = ()

@@ -247,12 +247,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """True: links that are found are rendered in a browser, unless the spider decides otherwise. The submitted URL
     itself is what its batch says."""
     render_auto: bool = False
-    """True: a browser builds pages that show next to nothing as the server sends them."""
+    """True: a browser builds pages if that changes their links or main text."""
     render_steps: tuple[RenderStep, ...] = ()
     """Steps that a browser takes on each page before the document is read."""
     render_match: tuple[str, ...] = ()
     """Expressions one of which is found in the URL of a page that a browser builds. They are searched as those of
     `allow_regex` are with `regex_from_host`."""
+    render_capture: tuple[str, ...] = ()
+    """The same for the URLs of answers in JSON that such pages fetch, and that their records have."""
     recrawl: RevisitOptions | None = None
     """Options by which a page index keeps the crawl up to date. None: it has no index."""
     session: str = ""

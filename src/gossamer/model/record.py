@@ -30,6 +30,23 @@ class RecordLink(msgspec.Struct, frozen=True):
     text: str
 
 
+class FailedLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """Request of a rendered page that failed."""
+
+    url: str
+    reason: str
+    """Kind of the error, or `http_` and the status."""
+
+
+class CapturedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer in JSON that a rendered page has fetched."""
+
+    url: str
+    method: str
+    status: int
+    data: Any
+
+
 class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """Course of the rendering of one page in a browser."""
 
@@ -51,6 +68,14 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes received for these requests."""
     steps: tuple[int, ...] = ()
     """For each step of the crawl, how often it was taken on this page."""
+    console: tuple[str, ...] = ()
+    """Errors in the console of the page, a few of them."""
+    failed: tuple[FailedLoad, ...] = ()
+    """Requests of the page that failed, a few of them."""
+    answers: tuple[CapturedAnswer, ...] = ()
+    """Answers in JSON whose URLs the crawl captures."""
+    answers_left_out: int = 0
+    """Captured answers that are no JSON, or more or longer than a record takes."""
 
 
 RefusalKind = Literal["challenge", "captcha", "denied", "login"]

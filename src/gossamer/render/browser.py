@@ -105,6 +105,8 @@ class _Pipes(NamedTuple):
     answers: asyncio.StreamReader
     commands: CommandPipe
     complaints: asyncio.StreamReader
+    readers: tuple[asyncio.BaseTransport, ...]
+    """Transports of the pipes that are read."""
 
 
 class Browser:
@@ -123,6 +125,7 @@ class Browser:
         """Tabs that are open."""
         self._folder = folder
         self._fence = fence
+        self._readers = pipes.readers
         self._complaints = bytearray()
         self._listening = asyncio.get_running_loop().create_task(self._listen(pipes.complaints))
 
@@ -167,6 +170,8 @@ class Browser:
         self._listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._listening
+        for reader in self._readers:
+            reader.close()
         self._fence.close()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -213,13 +218,14 @@ def _place(user: BrowserUser | None) -> str | None:
 async def _open_pipes(process: subprocess.Popen[bytes]) -> _Pipes:
     """Connect this program's ends of the pipes to the event loop."""
     loop = asyncio.get_running_loop()
-    readers = []
+    readers, transports = [], []
     for pipe in (process.stdout, process.stderr):
         reader = asyncio.StreamReader(limit=_STREAM_BYTES)
-        await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), pipe)
+        transport, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), pipe)
+        transports.append(transport)
         readers.append(reader)
     _, commands = await loop.connect_write_pipe(CommandPipe, process.stdin)
-    return _Pipes(readers[0], commands, readers[1])
+    return _Pipes(readers[0], commands, readers[1], tuple(transports))
 
 
 def _start_process(options: LaunchOptions, port: int) -> tuple[subprocess.Popen[bytes], Path]:

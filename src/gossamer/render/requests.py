@@ -18,6 +18,8 @@ from gossamer.errors import BadInput, FetchError
 from gossamer.fetch.backend import FetchBackend, PageLoad
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.fetch.request import OWNED
+from gossamer.model.json_codec import encode_value
+from gossamer.model.record import CapturedAnswer, FailedLoad
 from gossamer.policy.urls import host, registered_domain
 from gossamer.render.devtools import DevTools
 from gossamer.render.freshness import fresh_seconds
@@ -34,6 +36,16 @@ _NOT_PASSED_ON = frozenset(
 _OF_CRAWL = frozenset({"user-agent", "accept-language"})
 """Headers that the browser would send by itself, and that are the crawl's own instead."""
 
+_DATA_KINDS = frozenset({"XHR", "Fetch"})
+"""Kinds of requests whose answers may be captured."""
+_MOST_NOTED = 20
+"""Failed requests that a record names. More make records larger."""
+_LONGEST_URL = 500
+_DEEPER = 20
+"""Arrays and objects around an answer that can be written, at least as many as in a record."""
+_MOST_CAPTURED = 100
+_CAPTURED_BYTES = 4 * 1024 * 1024
+"""Bytes of captured answers of one page, in base64. They are in its record."""
 _AT_ONCE = 16
 """Requests of one page that are in progress at once, to all hosts. Their responses may exceed the bytes of a page, so
 more let a hostile page take more memory."""
@@ -129,6 +141,10 @@ class PageRequests:
         self.refused = 0
         self.cached = 0
         self.bytes = 0
+        self.failed: list[FailedLoad] = []
+        self.answers: list[CapturedAnswer] = []
+        self.answers_left_out = 0
+        self._captured_bytes = 0
 
     def on_paused(self, event: dict[str, Any]) -> None:
         """Answer a request of the page. The answer may take a while; nothing waits for it here."""
@@ -174,6 +190,7 @@ class PageRequests:
         origin = _header(event, "origin")
         if method == "GET" and (known := self._loader.cached(self._load.sharing, origin, url)):
             self.cached += 1
+            self._capture(event, known)
             await self._fulfil(event, known)
             return
         self.sent += 1  # before the waits below: thousands of requests may come in one moment
@@ -194,13 +211,44 @@ class PageRequests:
                     self._load.on_response(url, fetched)
                 # Before the turn ends, so that few responses at once wait for a browser that is slow.
                 await self._devtools.wait_for_room()
-        except (FetchError, BadInput):
+        except (FetchError, BadInput) as error:
+            self._note_failure(url, error.kind if isinstance(error, FetchError) else "bad_request")
             self._refuse(event, "Failed")
             return
+        if fetched.status >= 400:
+            self._note_failure(url, f"http_{fetched.status}")
         answer = answer_of(fetched, until=_until(method, fetched))
         if answer.until:
             self._loader.keep(self._load.sharing, origin, url, answer)
+        self._capture(event, answer)
         await self._fulfil(event, answer)
+
+    def _note_failure(self, url: str, reason: str) -> None:
+        """Note a request that failed, for the record."""
+        if len(self.failed) < _MOST_NOTED:
+            self.failed.append(FailedLoad(url=url[:_LONGEST_URL], reason=reason))
+
+    def _capture(self, event: dict[str, Any], answer: CachedAnswer) -> None:
+        """Keep an answer in JSON that the crawl wants."""
+        url = event["request"]["url"]
+        if self._load.captures is None or event["resourceType"] not in _DATA_KINDS or not self._load.captures(url):
+            return
+        size = self._captured_bytes + len(answer.body)
+        if size > _CAPTURED_BYTES or len(self.answers) >= _MOST_CAPTURED:
+            self.answers_left_out += 1
+            return
+        try:
+            data = msgspec.json.decode(base64.b64decode(answer.body))
+            nested = data
+            for _ in range(_DEEPER):
+                nested = [nested]
+            encode_value(nested)  # a record that cannot be written would be lost with its page
+        except (ValueError, OverflowError, RecursionError):
+            self.answers_left_out += 1
+            return
+        self._captured_bytes = size
+        method = event["request"]["method"]
+        self.answers.append(CapturedAnswer(url=url, method=method, status=answer.status, data=data))
 
     def _may_load(self, event: dict[str, Any], url: str) -> bool:
         """Return whether a request is of a kind, to a host and within the limits that are loaded."""

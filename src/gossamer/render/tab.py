@@ -28,6 +28,11 @@ _CLOSE_SECONDS = 3.0
 _BLANK_URL = "about:blank"
 _STOP_ATTEMPTS = 200
 """Calls that end a navigation. The browser refuses them for the milliseconds in which documents are exchanged."""
+_MOST_CONSOLE_ERRORS = 20
+"""Errors in the console that a record has. More make records larger."""
+_CONSOLE_CHARACTERS = 500
+_MOST_CONSOLE_EVENTS = 500
+"""Messages to the console after which a page is not listened to any more. Each costs this program time."""
 _WORLD = "gossamer"
 _WAIT_POLL_SECONDS = 0.1
 """Interval at which a step looks for the element that it waits for."""
@@ -67,6 +72,9 @@ class _PageState:
         self.ended: asyncio.Future[None] = loop.create_future()
         """Done when there is nothing to wait for: the page has moved, or its renderer has ended."""
         self.crash = ""
+        self.console: list[str] = []
+        """Errors in the console."""
+        self.console_events = 0
 
     def finish(self, *, crash: str = "") -> None:
         """End the waiting."""
@@ -90,6 +98,8 @@ class Tab:
         self._world: int | None = None
         self._blank: asyncio.Future[None] | None = None
         """Done when the empty document has taken the place of the page."""
+        self._listens = False
+        """True: the browser passes on what pages write to the console."""
         self.crashed = False
         """True: its renderer has ended."""
 
@@ -132,6 +142,9 @@ class Tab:
             await self._set_agent(request)
             for cookie in load.script_cookies:
                 self._send("Network.setCookie", **cookie)
+            if not self._listens:
+                self._listens = True
+                self._send("Runtime.enable")
             ended = await self._build(page, limits, started + limits.seconds, load.steps)
             if page.crash:
                 raise BrowserCrashed(page.crash)
@@ -150,6 +163,10 @@ class Tab:
             cached=requests.cached,
             bytes=requests.bytes,
             steps=tuple(page.steps),
+            console=tuple(page.console),
+            failed=tuple(requests.failed),
+            answers=tuple(requests.answers),
+            answers_left_out=requests.answers_left_out,
         )
         return _rendered(response, body, rendering, moved_to=page.moved_to, cut=cut)
 
@@ -332,6 +349,9 @@ class Tab:
                 self._end_blank()
                 if page is not None:
                     page.finish(crash=str(event.get("reason") or "the page's process has ended"))
+        elif method in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown"):
+            if page is not None and page.is_served:
+                self._on_console(page, event)
         elif method == "Target.attachedToTarget":
             self._on_attached(event)
 
@@ -367,6 +387,25 @@ class Tab:
         if target is not None and target.partition("#")[0] != page.url and event["request"]["method"] == "GET":
             page.moved_to = target
             page.finish()
+
+    def _on_console(self, page: _PageState, event: dict[str, Any]) -> None:
+        """Note an error in the console. A page that writes very much is not listened to any more."""
+        page.console_events += 1
+        if page.console_events > _MOST_CONSOLE_EVENTS:
+            if self._listens:
+                self._listens = False
+                self._send("Runtime.disable")
+            return
+        if len(page.console) >= _MOST_CONSOLE_ERRORS:
+            return
+        text = ""
+        if details := event.get("exceptionDetails"):
+            text = details.get("exception", {}).get("description") or details.get("text") or ""
+        elif event.get("type") in ("error", "assert"):
+            arguments = event.get("args", ())
+            text = " ".join(str(one.get("value", one.get("description", ""))) for one in arguments)
+        if text:
+            page.console.append(text[:_CONSOLE_CHARACTERS])
 
     def _on_attached(self, event: dict[str, Any]) -> None:
         """Let workers of the page run, whose requests the tab sees. Anything else that a page opens is closed."""

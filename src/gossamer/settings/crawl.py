@@ -194,8 +194,8 @@ class CrawlSettings(SettingGroup):
     )
     render: Literal["never", "auto", "always"] = field_of(
         "never",
-        "Let a browser build the pages, for sites that scripts make. never: no page; auto: those that show a reader "
-        "next to nothing as the server sends them; always: every page. It needs Chromium or Chrome",
+        "Let a browser build the pages, for sites that scripts make. never: no page; auto: those whose links or main "
+        "text that changes; always: every page. It needs Chromium or Chrome",
         option=SettingOption(WHAT, "never|auto|always"),
     )
     render_step: tuple[str, ...] = field_of(
@@ -215,6 +215,19 @@ class CrawlSettings(SettingGroup):
             "REGEX",
             help="Let a browser build the pages whose URLs match one of these regular expressions, searched as those "
             "of --allow.",
+        ),
+    )
+    render_capture: tuple[str, ...] = field_of(
+        (),
+        "Keep the answers in JSON that a page fetches while a browser builds it, if their URLs match one of these "
+        "regular expressions, searched as those of allow. They are in the record of the page (rendering.answers)",
+        splits=False,
+        option=SettingOption(
+            WHAT,
+            "REGEX",
+            help="Keep the answers in JSON that a page fetches while a browser builds it, if their URLs match one of "
+            "these regular expressions, searched as those of --allow. They are in the record of the page "
+            "(rendering.answers).",
         ),
     )
     rate: str = field_of(

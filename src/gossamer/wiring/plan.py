@@ -299,10 +299,9 @@ def make_plan(
     extraction = load_extraction(crawl)
     _check_unique(crawl, extraction)
     terms = _terms(settings, seeds, now=now, private_hosts=private_hosts, extraction=extraction)
-    patterns = (("allow", crawl.allow), ("deny", crawl.deny), ("render_match", crawl.render_match))
-    for kind, texts in ((label(option), texts) for option, texts in patterns):
-        for text in texts:
-            check_regex(text, kind, linear=False)
+    for option in ("allow", "deny", "render_match", "render_capture"):
+        for text in getattr(crawl, option):
+            check_regex(text, label(option), linear=False)
     check_rendering(settings)
     scope_of(terms)  # raises BadInput for a filter that is not valid
     crawl_identity = CrawlId(
@@ -382,6 +381,7 @@ def derived_id(
         *([{"unique": sorted(crawl.unique)}] if crawl.unique else []),
         *([{"assets": [read_kinds(crawl.assets), crawl.max_assets]}] if crawl.assets else []),
         *([{"render": [crawl.render, sorted(crawl.render_match), crawl.render_step]}] if renders(settings) else []),
+        *([{"render_capture": sorted(crawl.render_capture)}] if crawl.render_capture else []),
         *([{"session": Path(crawl.session).name}] if crawl.session else []),
     )
     identity_json = msgspec.json.encode(parts, order="deterministic")
@@ -567,6 +567,7 @@ def _rendering_terms(crawl: CrawlSettings) -> dict[str, Any]:
         "render_auto": crawl.render == "auto",
         "render_steps": render_steps(crawl),
         "render_match": crawl.render_match,
+        "render_capture": crawl.render_capture,
     }
 
 
@@ -579,6 +580,8 @@ def check_rendering(settings: Settings) -> None:
         )
     if crawl.render_step and not renders(settings):
         raise BadInput(f"no page is rendered. Add {named('render', 'always')}.", option="render_step")
+    if crawl.render_capture and not renders(settings):
+        raise BadInput(f"no page is rendered. Add {named('render', 'always')}.", option="render_capture")
     if renders(settings):
         from gossamer.wiring.browser import launch_options  # imported late: most crawls need no browser
 

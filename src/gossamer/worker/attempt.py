@@ -196,6 +196,7 @@ class Attempt:
             self.request_for,
             allows,
             because,
+            captures=self.context.captures,
             learns=self.context.terms.render_auto,
             steps=self.context.terms.render_steps,
             session="" if session is None else session.key,

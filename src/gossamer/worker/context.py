@@ -144,6 +144,7 @@ class Context:
     """Request headers, and how records show them."""
     _render_match: UrlExpressions | None = None
     """Expressions of the URLs that are rendered, once they are needed."""
+    _captures: Callable[[str], bool] | None = None
 
     def __init__(
         self,
@@ -217,6 +218,13 @@ class Context:
         if self._render_match is None:
             self._render_match = UrlExpressions(self.terms.render_match, "render_match", from_host=True)
         return "match" if self._render_match.matches(url) else otherwise
+
+    @property
+    def captures(self) -> Callable[[str], bool] | None:
+        """Returns whether the answer of a URL that a page loads in a browser is captured. None: none is."""
+        if self._captures is None and self.terms.render_capture:
+            self._captures = UrlExpressions(self.terms.render_capture, "render_capture", from_host=True).matches
+        return self._captures
 
     @property
     def watches_patterns(self) -> bool:

@@ -1,7 +1,7 @@
 """Pages built in this process: the backend of rendered pages on a real browser and a practice web."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,6 +24,8 @@ class Builder:
     def __init__(self, web: Server, backend: BrowserBackend) -> None:
         self.web = web
         self.backend = backend
+        self.captures: Callable[[str], bool] | None = None
+        """Returns whether the answer of a URL is captured."""
 
     def page(self, path: str, body: str | Answer) -> None:
         """Put a page on the site."""
@@ -47,7 +49,9 @@ class Builder:
             return True
 
         request = request_for(f"http://shop.test:{self.web.port}{path}")
-        request.page = PageLoad("crawl", "shop.test", request_for, allows, because, learns=learns, steps=steps)
+        request.page = PageLoad(
+            "crawl", "shop.test", request_for, allows, because, captures=self.captures, learns=learns, steps=steps
+        )
         return request
 
 

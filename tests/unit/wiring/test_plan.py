@@ -80,6 +80,7 @@ OTHER_CRAWLS: dict[str, Any] = {
     "render": "always",
     "render_match": ("/app",),
     "render_step": ("scroll",),
+    "render_capture": ("/api/",),
     "session": "cookies",
 }
 """What is asked of the pages: another value makes another crawl."""
@@ -90,6 +91,7 @@ WITH: dict[str, dict[str, Any]] = {
     "unique": {"crawl__field": ("title=h1",)},
     "max_assets": {"crawl__assets": ("pdf",)},
     "render_step": {"crawl__render_match": ("/b",)},
+    "render_capture": {"crawl__render_match": ("/b",)},
 }
 """Further settings that a setting needs."""
 SAME_CRAWL: dict[str, Any] = {

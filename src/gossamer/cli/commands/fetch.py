@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import msgspec
 
 from gossamer.cli import options, terminal
-from gossamer.cli.parser import argument, option
+from gossamer.cli.parser import argument
 from gossamer.cli.running import run as run_loop
-from gossamer.crawling.single import FetchedPage, Hop, fetch_page
+from gossamer.crawling.single import FetchedPage, Hop, fetch_page, for_one_page
 from gossamer.errors import FetchError
 from gossamer.extract.encoding import content_type_of, decode, is_html, looks_like_html
 from gossamer.extract.links import LinkExtractor
@@ -34,9 +34,7 @@ _LINKS_SHOWN = 25
 def fetch(
     url: Annotated[str, argument(metavar="URL", help="The page to fetch.", show_default=False)],
     *,
-    render: Annotated[
-        bool, option("--render", help="Let a browser build the page. It needs Chromium or Chrome.", panel=options.WHAT)
-    ] = False,
+    render: options.Render = False,
     json: options.Json = False,
     **given: Any,
 ) -> None:
@@ -49,8 +47,7 @@ def fetch(
 
     Exit code: 0 the page was fetched; 1 it was not; 2 bad input.
     """
-    settings = options.load_settings(given)
-    settings = settings.copy(crawl=settings.crawl.copy(render="always" if render else "never", render_match=()))
+    settings = for_one_page(options.load_settings(given), render=render)
     found = _found(settings, run_loop(fetch_page(settings, url)))
     terminal.print_result(json_module.dumps(found) if json else "\n".join(_report(found)))
     raise SystemExit(0 if found["success"] else 1)
@@ -106,7 +103,7 @@ def _page(settings: Settings, trace: FetchedPage, fetched: FetchResponse) -> dic
         "content_type": content_type,
         "encoding": encoding if is_valid else f"{encoding} (with invalid bytes)",
         "characters": len(text),
-        "rendering": msgspec.structs.asdict(fetched.rendering) if fetched.rendering else None,
+        "rendering": msgspec.to_builtins(fetched.rendering) if fetched.rendering else None,
         "unread": _unread(fetched, content_type),
         "links_kept": kept,
         "links_dropped": dropped,
@@ -154,7 +151,11 @@ def _rendering(found: dict[str, Any] | None) -> list[str]:
         return []
     end = "until it was quiet" if found["ended"] == "quiet" else "until the limit of seconds"
     loaded = f"{found['requests']} requests, {found['cached']} from the cache, {found['refused']} refused"
-    return [f"  rendered   {found['seconds']:.2f} s {end}   {loaded}   {bytes_text(found['bytes'])}"]
+    return [
+        f"  rendered   {found['seconds']:.2f} s {end}   {loaded}   {bytes_text(found['bytes'])}",
+        *(f"  console    {text.splitlines()[0]}" for text in found["console"]),
+        *(f"  failed     {load['url']}   {load['reason']}" for load in found["failed"]),
+    ]
 
 
 def _from(address: str) -> str:

@@ -23,7 +23,7 @@ from gossamer import __version__
 from gossamer.cli import options, terminal
 from gossamer.cli.parser import argument, option
 from gossamer.crawling.background import BackgroundTask
-from gossamer.crawling.single import fetch_page, read_page
+from gossamer.crawling.single import fetch_page, for_one_page, read_page
 from gossamer.errors import BadInput, GossamerError
 from gossamer.extract.page import Page
 from gossamer.extract.selection import SelectorList
@@ -53,6 +53,7 @@ def shell(
             show_default=False,
         ),
     ] = None,
+    render: options.Render = False,
     base_url: Annotated[
         str,
         option("--base-url", metavar="URL", help="URL of the page in FILE, against which its links are resolved."),
@@ -67,11 +68,13 @@ def shell(
 
     gossamer shell https://example.com
 
+    gossamer shell --render https://example.com
+
     gossamer shell page.html -c 'css("h1::text").get()'
 
     Exit code: 0 done; 1 the page was not fetched, or the code of -c failed; 2 bad input.
     """
-    settings = options.load_settings(given)
+    settings = for_one_page(options.load_settings(given), render=render)
     # A prompt shows where a redirect leads, wherever that is, also while the spider of a settings file is broken.
     prompt = Prompt(settings.copy(crawl=settings.crawl.copy(scope="any", spider="link")))
     if target is not None:
