@@ -254,7 +254,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Expressions one of which is found in the URL of a page that a browser builds. They are searched as those of
     `allow_regex` are with `regex_from_host`."""
     render_capture: tuple[str, ...] = ()
-    """The same for the URLs of answers in JSON that such pages fetch, and that their records have."""
+    """Expressions of the URLs of answers in JSON that such pages fetch, and that their records have."""
     recrawl: RevisitOptions | None = None
     """Options by which a page index keeps the crawl up to date. None: it has no index."""
     session: str = ""
