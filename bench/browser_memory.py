@@ -84,9 +84,8 @@ def report(samples: list[tuple[int, float, float]], pages: int) -> int:
             continue
         totals = [worker + browsers for _, worker, browsers in of_step]
         worker, browsers = (statistics.median(one[at] for one in of_step) for at in (1, 2))
-        print(
-            f"{first:>5}-{first + _STEP:<5}  {worker:7.0f}  {browsers:8.0f}  {statistics.median(totals):11.0f}  {max(totals):9.0f}"
-        )
+        figures = f"{worker:7.0f}  {browsers:8.0f}  {statistics.median(totals):11.0f}  {max(totals):9.0f}"
+        print(f"{first:>5}-{first + _STEP:<5}  {figures}")
     most = max(worker + browsers for _, worker, browsers in samples)
     quarters = [
         statistics.median(one[1] + one[2] for one in samples if at * pages <= 4 * one[0] < (at + 1) * pages)
