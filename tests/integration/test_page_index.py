@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gossamer.errors import BadInput
@@ -11,7 +12,7 @@ from gossamer.fresh.index import PageIndex
 from gossamer.fresh.page import ChangeKind, Fetch, Found, PageState, VisitSchedule
 from gossamer.fresh.rounds import KeptCrawl
 from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
-from gossamer.model.crawl import Crawl, CrawlId, RevisitOptions, Terms
+from gossamer.model.crawl import Crawl, CrawlId, RevisitOptions, RevisitRule, Terms
 from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits
 from tests.servers.postgresql import PostgreSql, postgresql
 
@@ -241,6 +242,51 @@ def test_a_url_that_was_announced_is_due_as_a_new_page(index: PageIndex) -> None
     assert [page.url for page in index.visits(begun, after=-(1 << 63), limit=9)] == ["https://a.test/y"]
     index.settle([fetch("a.test/y", 2, body=1)])
     assert kinds(index) == [("a.test/x", "new"), ("a.test/y", "new")]
+
+
+def test_another_template_is_told_once_for_its_pattern(index: PageIndex) -> None:
+    names = [f"a.test/docs/page{number}.html" for number in range(12)]
+    index.settle([fetch(name, number + 1, body=1) for number, name in enumerate(names)])
+    told = index.last_change()
+    for first in (0, 6):  # two batches, both twice
+        pages = [fetch(name, 100 + number, body=2, at=NOW + 9) for number, name in enumerate(names)][first : first + 6]
+        same_text = [msgspec.structs.replace(page, text=1) for page in pages]
+        index.settle(same_text)
+        index.settle(same_text)
+    found = index.changes(told)
+    assert [(change.change, change.what) for change in found] == [
+        *[(ChangeKind.CHANGED, ("bytes",))] * 3,
+        (ChangeKind.TEMPLATE, ("bytes",)),
+    ]
+    assert found[-1].pattern == "https://a.test/docs/*"
+
+
+def test_rules_decide_by_url_when_a_page_is_due_and_what_counts(index: PageIndex) -> None:
+    rules = (
+        RevisitRule(match="/news/", shortest=60.0, longest=60.0, level="text"),
+        RevisitRule(match="/shop/", level="items"),
+    )
+    index.follow(RevisitOptions(shortest=DAY_SECONDS, rules=rules, unchanged=True))
+    names = ("a.test/news/x", "a.test/shop/x", "a.test/x")
+    index.settle([fetch(name, number + 1, body=1) for number, name in enumerate(names)])
+    intervals = []
+    for name in names:
+        page = index.page(f"https://{name}")
+        assert page is not None
+        intervals.append(page.due - page.fetched)
+    assert intervals[0] < 100
+    assert min(intervals[1:]) > 0.8 * DAY_SECONDS
+    told = index.last_change()
+    for visit, (text, items) in enumerate(((1, 0), (2, 0), (2, 7)), 2):
+        for number, name in enumerate(names):
+            found = fetch(name, visit * 100 + number, body=visit, at=NOW + visit)
+            index.settle([msgspec.structs.replace(found, text=text, items=items)])
+    kinds_of = {name: [kind for page, kind in kinds(index, told) if page == name] for name in names}
+    assert kinds_of == {
+        "a.test/news/x": ["unchanged", "changed", "changed"],
+        "a.test/shop/x": ["unchanged", "unchanged", "changed"],
+        "a.test/x": ["changed", "changed", "changed"],
+    }
 
 
 def test_a_store_has_an_index_for_each_crawl_that_is_kept_up_to_date(address: str, tmp_path: Path) -> None:

@@ -202,6 +202,22 @@ def test_another_template_is_a_change_of_bytes_only(tmp_path: Path, site: Served
     assert [change["what"] for change in changes(tmp_path, site)] == [[], ["bytes"]]
 
 
+def test_selectors_say_which_text_counts(tmp_path: Path, site: Served) -> None:
+    def write_page(text: str, teaser: str, price: str) -> None:
+        write_text(
+            site, "index.html", f"<main><p>{text}</p><p class=teaser>{teaser}</p></main><b class=price>{price}</b>"
+        )
+
+    rule = ("--recrawl-rule", "/ level=text keep=main drop=.teaser")
+    write_page("one", "a", "1")
+    recrawl(tmp_path, site, *rule)
+    write_page("one", "b", "2")
+    recrawl(tmp_path, site, *rule)
+    write_page("two", "b", "2")
+    recrawl(tmp_path, site, *rule)
+    assert [change["what"] for change in changes(tmp_path, site)] == [[], ["bytes", "text"]]
+
+
 def test_a_cursor_that_does_not_exist_is_refused(tmp_path: Path, site: Served) -> None:
     write(site, "index.html")
     recrawl(tmp_path, site)
@@ -354,6 +370,10 @@ def test_a_budget_limits_the_visits_of_a_round(tmp_path: Path, site: Served) -> 
         (("--recrawl",), "--recrawl: it goes on for ever. Omit it or --recrawl-once."),
         (("--fresh",), "--fresh: a crawl that is kept up to date does not begin anew."),
         (("--recrawl-max", "soon"), "--recrawl-max: cannot read 'soon'"),
+        (("--recrawl-rule", "/x"), "--recrawl-rule: cannot read '/x'. Write REGEX every=1h"),
+        (("--recrawl-rule", "/x level=none"), "--recrawl-rule: 'none' is no level. Write bytes, text or items."),
+        (("--recrawl-rule", "/x keep=a[["), "--recrawl-rule: "),
+        (("--recrawl-rule", "( every=1h"), "--recrawl-rule: "),
         (("--index", "mysql://me@localhost/x"), "--index: cannot keep an index in mysql://me@localhost/x"),
     ],
 )

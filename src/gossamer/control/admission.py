@@ -11,6 +11,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -155,12 +156,7 @@ class RequestValidator:
             raise RequestRejected("is a name that Gossamer itself uses", field="spiderid")
         if request.ignore_robots and not self._ignore_robots:
             raise RequestRejected("the operator does not allow requests to ignore robots.txt", field="ignore_robots")
-        if request.recrawl is not None and not self._recrawl:
-            raise RequestRejected(
-                "the operator has no database for page indexes that all processes share; the setting crawl.index "
-                "names one",
-                field="recrawl",
-            )
+        self._check_recrawl(request)
         self._check_content(request)
         self._check_filters(request)
         self._check_http_options(request)
@@ -197,6 +193,23 @@ class RequestValidator:
             if domains != terms.allowed_domains:
                 terms = msgspec.structs.replace(terms, allowed_domains=domains)
         return _checked("headers_for", lambda: with_secrets_for(terms, [domain], request.headers_for or ()))
+
+    def _check_recrawl(self, request: CrawlRequest) -> None:
+        """Check the field by which the crawl is kept up to date."""
+        if request.recrawl is None:
+            return
+        if not self._recrawl:
+            raise RequestRejected(
+                "the operator has no database for page indexes that all processes share; the setting crawl.index "
+                "names one",
+                field="recrawl",
+            )
+        from gossamer.extract.selectors import compile_css  # imported late: few requests have rules
+
+        for rule in request.recrawl.rules:
+            _checked("recrawl.rules", partial(check_regex, rule.match, "rule", linear=True))
+            for selector in filter(None, (rule.keep, rule.drop)):
+                _checked("recrawl.rules", partial(compile_css, selector))
 
     def _check_content(self, request: CrawlRequest) -> None:
         """Check the fields that ask for the main content of pages."""

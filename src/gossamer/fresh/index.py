@@ -25,12 +25,15 @@ from gossamer.fresh.page import (
     PageState,
     VisitSchedule,
     announce,
+    digest,
     is_forgotten,
     settle,
 )
-from gossamer.model.crawl import RevisitOptions
+from gossamer.fresh.rules import RevisitRules, is_told, limits_of
+from gossamer.model.crawl import RevisitOptions, RevisitRule
 from gossamer.net.credentials import hide_secrets
 from gossamer.policy.change_dates import FIRST_TRUST, LEAST_TRUST, learned_trust
+from gossamer.policy.patterns import url_pattern
 from gossamer.policy.revisits import (
     DAY_SECONDS,
     BudgetTooSmall,
@@ -40,7 +43,7 @@ from gossamer.policy.revisits import (
     price_for,
     spent,
 )
-from gossamer.policy.urls import fingerprint, host, registered_domain
+from gossamer.policy.urls import directory, fingerprint, host, registered_domain
 
 _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
@@ -56,6 +59,7 @@ _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS changes (number {serial}, id TEXT UNIQUE NOT NULL, at DOUBLE PRECISION NOT NULL, "
     "change {blob} NOT NULL)",
     "CREATE TABLE IF NOT EXISTS signals (domain INTEGER PRIMARY KEY, trust DOUBLE PRECISION NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS templates (pattern TEXT PRIMARY KEY, since BIGINT NOT NULL, pages BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS rounds (number {serial}, begun DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, "
     "run BIGINT NOT NULL, is_plain SMALLINT NOT NULL, entered BIGINT NOT NULL)",
 )
@@ -80,6 +84,8 @@ _ROUNDS_A_BUDGET: Final = 1000
 MOST_CHANGES: Final = 1_000_000
 """Changes that are kept for readers. Older ones are deleted, and a cursor among them is refused."""
 
+_TEMPLATE_PAGES: Final = 3
+"""Pages of a pattern with other bytes and the same text, in a day, that are told one by one."""
 _JUDGES: Final = frozenset((Found.CONTENT, Found.NOT_MODIFIED, Found.MISSING, Found.GONE))
 """Results of fetches that show whether an announced change was one."""
 _packed = msgspec.msgpack.Encoder().encode
@@ -161,6 +167,8 @@ class PageIndex:
         self._domains: dict[str, int] = {}
         self._schedules: dict[int, VisitSchedule] = {}
         self._schedules_read = -_SCHEDULES_SECONDS
+        self._options = RevisitOptions()
+        self._rules = RevisitRules(())
         self.schedule = VisitSchedule()
         """Limits of all domains."""
         self.planned_rate = 0.0
@@ -194,6 +202,8 @@ class PageIndex:
 
     def follow(self, options: RevisitOptions) -> None:
         """Let pages be due by these options from now on."""
+        if options != self._options:
+            self._options, self._rules = options, RevisitRules(options.rules)
         limits = IntervalLimits(options.shortest, options.longest)
         schedule = VisitSchedule(limits=limits, confirm_seconds=options.confirm)
         if schedule != self.schedule:
@@ -256,7 +266,11 @@ class PageIndex:
         rows = self._database.rows(f"SELECT {_COLUMNS} FROM pages WHERE {condition}", [value])
         return {row[0]: _page(row) for row in rows}
 
-    def settle(self, fetches: Sequence[Fetch], *, tell_unchanged: bool = False) -> list[Change]:
+    def rule(self, url: str) -> RevisitRule:
+        """Return the rule of a page."""
+        return self._rules.of(url)
+
+    def settle(self, fetches: Sequence[Fetch]) -> list[Change]:
         """Enter fetches in one transaction. Returns the changes. A fetch that was entered before changes nothing."""
         if not fetches:
             return []
@@ -272,11 +286,13 @@ class PageIndex:
                     domain = self._domain(registered_domain(host(fetch.url)))
                     page = pages[key] = IndexedPage(key, fetch.url, domain, depth=fetch.depth)
                 signalled = page.facts.signalled
-                change = settle(page, fetch, self._schedule_of(page.domain), random.random())
+                change = settle(page, fetch, self._schedule_of(page), random.random())
                 if signalled and change is not None and fetch.found in _JUDGES:
                     signals.setdefault(page.domain, []).append(change.change is not ChangeKind.UNCHANGED)
-                if change is not None and (tell_unchanged or change.change is not ChangeKind.UNCHANGED):
+                rule = self._rules.of(page.url)
+                if change is not None and is_told(change, rule, tell_unchanged=self._options.unchanged):
                     changes.append(change)
+            changes = self._with_templates(changes)
             rows = []
             forgotten = []
             for page in pages.values():
@@ -347,6 +363,31 @@ class PageIndex:
         condition, value = self._database.chosen("domain", list(domains))
         rows = self._database.rows(f"SELECT domain, trust FROM signals WHERE {condition}", [value])
         return {int(domain): float(trust) for domain, trust in rows}
+
+    def _with_templates(self, changes: list[Change]) -> list[Change]:
+        """Return changes where pages of one pattern that have other bytes and the same text are one change, from the
+        fourth in a day on: they have another template."""
+        told: list[Change] = []
+        for change in changes:
+            if change.change is not ChangeKind.CHANGED or change.what != ("bytes",):
+                told.append(change)
+                continue
+            pattern = f"{url_pattern(directory(change.url))}*"
+            rows = self._database.rows("SELECT since, pages FROM templates WHERE pattern = ?", [pattern])
+            since, pages = rows[0] if rows else (0, 0)
+            if not since <= change.at < since + DAY_SECONDS:
+                since, pages = int(change.at), 0
+            self._database.run(
+                "INSERT INTO templates (pattern, since, pages) VALUES (?, ?, ?) ON CONFLICT (pattern) DO UPDATE "
+                "SET since = ?, pages = ?",
+                [pattern, since, pages + 1, since, pages + 1],
+            )
+            if pages < _TEMPLATE_PAGES:
+                told.append(change)
+            elif pages == _TEMPLATE_PAGES:
+                name = digest(f"template {pattern} {since}")
+                told.append(msgspec.structs.replace(change, change=ChangeKind.TEMPLATE, pattern=pattern, id=name))
+        return told
 
     def _learn(self, signals: Mapping[int, Sequence[bool]]) -> None:
         """Learn from fetches of pages whose change was announced: whether they had changed, by domain."""
@@ -426,8 +467,8 @@ class PageIndex:
             self._domains[name] = int(number)
         return int(number)
 
-    def _schedule_of(self, domain: int) -> VisitSchedule:
-        """Return the schedule of a domain, which a planner may have changed a moment ago."""
+    def _schedule_of(self, page: IndexedPage) -> VisitSchedule:
+        """Return the schedule of a page, by its domain, which a planner may have changed a moment ago, and its rule."""
         now = time.monotonic()
         if now - self._schedules_read > _SCHEDULES_SECONDS:
             self._schedules_read = now
@@ -436,7 +477,10 @@ class PageIndex:
                 for number, price, rate in self._database.rows("SELECT number, price, rate FROM domains")
                 if rate is not None
             }
-        return self._schedules.get(domain, self.schedule)
+        schedule = self._schedules.get(page.domain, self.schedule)
+        if (rule := self._rules.of(page.url)).shortest or rule.longest:
+            schedule = msgspec.structs.replace(schedule, limits=limits_of(rule, schedule.limits))
+        return schedule
 
     def _rates(self) -> dict[int, list[tuple[float, float]]]:
         """Return by domain the change rates and weights of its pages, without those that are gone."""
@@ -568,7 +612,7 @@ class PageIndex:
         for found in self._batches("state IN (?, ?)", [int(PageState.LIVE), int(PageState.FAILED)]):
             rows = []
             for page in found:
-                seconds = page.interval(self._schedule_of(page.domain))
+                seconds = page.interval(self._schedule_of(page))
                 if abs(page.fetched + seconds - page.due) > _MUCH * seconds:
                     rows.append((round(page.fetched + seconds), page.key, page.fetched))
             if rows:
@@ -584,6 +628,7 @@ class PageIndex:
                 "DELETE FROM rounds WHERE ended < ? AND number < ?", [now - window, current.number - _KEPT_ROUNDS]
             )
             self._merge_round(current.number, now, window / _ROUNDS_A_BUDGET)
+            self._database.run("DELETE FROM templates WHERE since < ?", [int(now - DAY_SECONDS)])
             self._database.run(
                 "DELETE FROM changes WHERE number <= (SELECT coalesce(max(number), 0) FROM changes) - ?", [MOST_CHANGES]
             )

@@ -6,6 +6,7 @@ Fixed: the result, because indexes store its hash: after another release every p
 import re
 
 from gossamer.extract.document import HtmlDocument, node_text
+from gossamer.extract.selectors import compile_css
 from gossamer.policy.urls import fingerprint
 
 _LEFT_OUT = "script,style,noscript,template,nav,header,footer,aside,form,time,svg,iframe"
@@ -20,17 +21,23 @@ def body_hash(body: bytes) -> int:
     return fingerprint(body, seed=0) or 1
 
 
-def text_hash(body: bytes, encoding: str, *, is_html: bool) -> int:
-    """Return the hash of the main text of a page, as `body_hash`. Where there is none, it is that of the bytes."""
-    text = main_text(body, encoding) if is_html else ""
+def text_hash(body: bytes, encoding: str, *, is_html: bool, keep: str = "", drop: str = "") -> int:
+    """Return the hash of the main text of a page, as `body_hash`. Where there is none, it is that of the bytes.
+    `keep`, `drop`: CSS selectors; see RevisitRule."""
+    text = main_text(body, encoding, keep=keep, drop=drop) if is_html else ""
     return body_hash(text.encode("utf-8", "replace") or body)
 
 
-def main_text(body: bytes, encoding: str) -> str:
+def main_text(body: bytes, encoding: str, *, keep: str = "", drop: str = "") -> str:
     """Return the main text of an HTML page, its words separated by single blanks. Empty: there is none."""
     document = HtmlDocument(body, encoding or None)
     if document.is_costly or (tree := document.tree) is None:
         return ""
+    if drop:
+        for node in tree.css(compile_css(drop).css):
+            node.decompose()
+    if keep:
+        return _BLANKS.sub(" ", " ".join(map(node_text, tree.css(compile_css(keep).css)))).strip()
     for selector in _MAIN:
         found = tree.css(selector)
         if len(found) == 1:  # of several articles, none is the main one

@@ -56,6 +56,8 @@ class ChangeKind(StrEnum):
     UNCHANGED = "unchanged"
     GONE = "gone"
     BACK = "back"
+    TEMPLATE = "template"
+    """Several pages of a pattern have other bytes and the same text. It is told once for the pattern."""
 
 
 class Found(StrEnum):
@@ -96,6 +98,8 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of the bytes; 0: there is no body."""
     text: int = 0
     """Hash of the main text."""
+    items: int = 0
+    """Hash of the items that were taken from it; 0: there are none."""
     etag: str = ""
     modified: str = ""
     """Value of Last-Modified, as it was received."""
@@ -131,6 +135,7 @@ class IndexedFacts(msgspec.Struct, array_like=True, omit_defaults=True):
     """Unix time of the last change that a sitemap announced. 0: none did."""
     signalled: bool = False
     """True: a change was announced after the last fetch."""
+    items: int = 0
 
 
 class IndexedPage(msgspec.Struct):
@@ -190,12 +195,14 @@ class Change(msgspec.Struct, omit_defaults=True, kw_only=True):
     since: float = 0.0
     """Unix time of the fetch before. 0: there was none."""
     what: tuple[str, ...] = ()
-    """Levels at which the page differs: `bytes`, `text`, `redirect`."""
+    """Levels at which the page differs: `bytes`, `text`, `items`, `redirect`."""
     status: int = 0
     old_hash: str = ""
     new_hash: str = ""
     target: str = ""
     """URL that the page redirects to now."""
+    pattern: str = ""
+    """Pattern of the pages with another template."""
     id: str = ""
     """Identifies the change: if it is told again, it has this id again."""
 
@@ -294,9 +301,12 @@ def _enter_content(page: IndexedPage, fetch: Fetch, seconds: float) -> tuple[Cha
     what: tuple[str, ...] = ()
     if facts.body != fetch.body:
         what = ("bytes", "text") if facts.text != fetch.text else ("bytes",)
+    if not is_new and facts.items != fetch.items:
+        what = (*what, "items")
+    facts.items = fetch.items
     if not is_new and before in (PageState.LIVE, PageState.MISSING, PageState.FAILED):
         # Bytes that differ while the text does not, such as those of another template, must not train the estimate.
-        _observe(facts, Observation(seconds, "text" in what), before)
+        _observe(facts, Observation(seconds, what not in ((), ("bytes",))), before)
         facts.links = round(smoothed(facts.links, _LINK_UNITS * min(fetch.new_links, 100)))
     if is_new or what:
         facts.changed = round(fetch.at)
@@ -358,5 +368,9 @@ def _shown(value: int) -> str:
 
 def _change_id(fetch: Fetch, kind: ChangeKind) -> str:
     """Return the id of a change: that of the request, the page, and what the fetch found."""
-    name = f"{fetch.request_id} {fetch.url} {kind} {fetch.body}"
+    return digest(f"{fetch.request_id} {fetch.url} {kind} {fetch.body}")
+
+
+def digest(name: str) -> str:
+    """Return an id that stands for a text."""
     return hashlib.blake2b(name.encode(), digest_size=12).hexdigest()

@@ -10,14 +10,16 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.extract.encoding import is_html
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.main_text import body_hash, text_hash
 from gossamer.fresh.page import Fetch, Found, PageKind
 from gossamer.fresh.validators import validators
-from gossamer.model.crawl import CrawlId, Terms
-from gossamer.model.record import Output, PageRecord
+from gossamer.model.crawl import CrawlId, RevisitRule, Terms
+from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement, unpack
 from gossamer.policy.change_dates import announced_changes
 from gossamer.sinks.base import SinkThread
@@ -70,10 +72,12 @@ class IndexedVisits:
             _drop_known(index, [page for page in pages if page.batches])
             fetches: dict[str, Fetch] = {}
             for page in pages:
+                items = _items_hash(page.outputs)
                 for output in page.outputs:
                     if output.asset is None and isinstance(output.record, PageRecord):
-                        kind = _kind(page.settlement.lease, output)
-                        fetches.update((fetch.url, fetch) for fetch in fetches_of(output, output.record, kind))
+                        kind, rule = _kind(page.settlement.lease, output), index.rule(output.record.url)
+                        found = fetches_of(output, output.record, kind, rule, items)
+                        fetches.update((fetch.url, fetch) for fetch in found)
             index.settle(list(fetches.values()))
             for page in pages:
                 if page.dates:
@@ -99,7 +103,13 @@ def _kind(lease: Lease, output: Output) -> PageKind:
     return PageKind.LIST if output.is_sitemap else PageKind.PAGE
 
 
-def fetches_of(output: Output, record: PageRecord, kind: PageKind) -> list[Fetch]:
+def _items_hash(outputs: Sequence[Output]) -> int:
+    """Return the hash of the items of a page; 0: there are none."""
+    items = [output.record.item for output in outputs if isinstance(output.record, ItemRecord)]
+    return body_hash(msgspec.json.encode(items, enc_hook=str)) if items else 0
+
+
+def fetches_of(output: Output, record: PageRecord, kind: PageKind, rule: RevisitRule, items: int) -> list[Fetch]:
     """Return what a record says about pages: the one of its URL, and the one that its redirects led to."""
     at = datetime.fromisoformat(record.timestamp).timestamp()
     found = _found(record)
@@ -121,7 +131,8 @@ def fetches_of(output: Output, record: PageRecord, kind: PageKind) -> list[Fetch
     if found is Found.CONTENT:
         body = body_hash(output.body)
         headers = [(name, value) for name, value in record.header_pairs]
-        text = text_hash(output.body, record.encoding, is_html=is_html(record.content_type, output.body, headers))
+        is_page = is_html(record.content_type, output.body, headers)
+        text = text_hash(output.body, record.encoding, is_html=is_page, keep=rule.keep, drop=rule.drop)
     fetches.append(
         Fetch(
             url=record.response_url if is_moved else record.url,
@@ -132,6 +143,7 @@ def fetches_of(output: Output, record: PageRecord, kind: PageKind) -> list[Fetch
             status=record.status_code,
             body=body,
             text=text,
+            items=items,
             etag=etag,
             modified=modified,
             new_links=output.new_links,

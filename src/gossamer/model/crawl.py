@@ -11,7 +11,7 @@ import hashlib
 import math
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -143,6 +143,23 @@ class Run(msgspec.Struct, frozen=True):
     with that of the run before."""
 
 
+class RevisitRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Options of the pages of a crawl that is kept up to date whose URLs match an expression. The first rule that
+    matches a URL decides."""
+
+    match: str
+    """Regular expression, searched as those of `allow_regex` are with `regex_from_host`."""
+    shortest: float = 0.0
+    """As in RevisitOptions; 0: that of the crawl."""
+    longest: float = 0.0
+    level: Literal["bytes", "text", "items"] = "bytes"
+    """Least difference that counts as a change: of the bytes, of the main text, of the items."""
+    keep: str = ""
+    """CSS selector of the elements whose text counts as the main text. Empty: the usual ones."""
+    drop: str = ""
+    """CSS selector of elements whose text does not count. Empty: none."""
+
+
 class RevisitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Options of a crawl that is kept up to date. Times in seconds."""
 
@@ -156,6 +173,10 @@ class RevisitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     confirm: float = 600.0
     """Time after which a page that was missing is tried again, to tell a mistake of the server from a page that is
     gone."""
+
+    rules: tuple[RevisitRule, ...] = ()
+    unchanged: bool = False
+    """True: fetches that found no change are told, too."""
 
     @property
     def budget_rate(self) -> float | None:

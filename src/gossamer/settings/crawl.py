@@ -422,6 +422,20 @@ class CrawlSettings(SettingGroup):
         "Longest time between two visits of a page with recrawl, whatever its estimate says",
         option=SettingOption(HOW_FAST, "TIME"),
     )
+    recrawl_rule: tuple[str, ...] = field_of(
+        (),
+        "Options of pages with recrawl whose URL matches a regular expression, behind it: every=1h for a fixed "
+        "interval, or min=1h and max=7d; level=text or items, the least difference that counts as a change; "
+        "keep=SELECTOR and drop=SELECTOR for the main text, in CSS. For example "
+        "'/news/ every=1h level=text drop=.teaser'",
+        splits=False,
+        option=SettingOption(HOW_FAST, "RULE"),
+    )
+    tell_unchanged: bool = field_of(
+        False,
+        "With recrawl, also note the fetches that found no change, as unchanged",
+        option=SettingOption(WHAT),
+    )
     index: str = field_of(
         "",
         "Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for workers "

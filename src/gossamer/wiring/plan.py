@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -26,7 +26,7 @@ from gossamer.fetch.request import check_headers
 from gossamer.fetch.tls import TlsContexts
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
-from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, Terms
+from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, RevisitRule, Terms
 from gossamer.model.extraction import Extraction, field_names
 from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.model.record import Destination
@@ -471,7 +471,7 @@ def check_recrawl(settings: Settings, *, fresh: bool) -> None:
     BadInput."""
     crawl = settings.crawl
     if not keeps_index(settings):
-        for name in ("budget", "index"):
+        for name in ("budget", "recrawl_rule", "tell_unchanged", "index"):
             if getattr(crawl, name):
                 raise BadInput(
                     f"the crawl is not kept up to date. Add {named('recrawl', True)} or {named('recrawl_once', True)}.",
@@ -512,6 +512,49 @@ def revisit_options(settings: Settings) -> RevisitOptions | None:
         budget_seconds=seconds,
         # One round after the other: the next one is when a person wants it.
         confirm=0.0 if crawl.recrawl_once else min(_CONFIRM_SECONDS, longest),
+        rules=tuple(map(parse_revisit_rule, crawl.recrawl_rule)),
+        unchanged=crawl.tell_unchanged,
+    )
+
+
+_RULE_PARTS = ("every", "min", "max", "level", "keep", "drop")
+_RULE_PART = re.compile(rf"\s+({'|'.join(_RULE_PARTS)})=")
+
+
+def parse_revisit_rule(text: str) -> RevisitRule:
+    """Parse `/news/ every=1h level=text drop=.teaser`. Raises BadInput."""
+    match, *rest = _RULE_PART.split(text.strip())
+    parts = {name: value.strip() for name, value in zip(rest[::2], rest[1::2], strict=True)}
+    option = "recrawl_rule"
+    if not match or not parts or not all(parts.values()) or ("every" in parts and parts.keys() & {"min", "max"}):
+        raise BadInput(
+            f"cannot read {text!r:.80}. Write REGEX every=1h, or REGEX min=1h max=7d level=text keep=main.",
+            option=option,
+        )
+    level = parts.get("level", "bytes")
+    if level not in ("bytes", "text", "items"):
+        raise BadInput(f"{level!r:.80} is no level. Write bytes, text or items.", option=option)
+    from gossamer.extract.selectors import compile_css  # imported late: most crawls have no rules
+
+    try:
+        check_regex(match, "rule", linear=False)
+        for selector in (parts.get("keep"), parts.get("drop")):
+            if selector:
+                compile_css(selector)
+    except BadInput as error:
+        raise BadInput(error.detail, option=option) from None
+    spans = {name: parse_span(parts[name], option=option) for name in ("every", "min", "max") if name in parts}
+    every = spans.get("every", 0.0)
+    shortest, longest = every or spans.get("min", 0.0), every or spans.get("max", 0.0)
+    if shortest and longest and shortest > longest:
+        raise BadInput(f"min, {parts['min']}, is longer than max, {parts['max']}.", option=option)
+    return RevisitRule(
+        match=match,
+        shortest=shortest,
+        longest=longest,
+        level=cast(Literal["bytes", "text", "items"], level),
+        keep=parts.get("keep", ""),
+        drop=parts.get("drop", ""),
     )
 
 

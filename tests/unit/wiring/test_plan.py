@@ -113,6 +113,8 @@ SAME_CRAWL: dict[str, Any] = {
     "budget": "500/1d",
     "recrawl_min": "2h",
     "recrawl_max": "9d",
+    "recrawl_rule": ("/x every=1h",),
+    "tell_unchanged": True,
     "index": "x.db",
 }
 """How it is carried out, and where its records go."""

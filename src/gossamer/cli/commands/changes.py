@@ -140,6 +140,7 @@ def _json_line(change: Change) -> str:
         "old_hash": change.old_hash,
         "new_hash": change.new_hash,
         "target": change.target,
+        "pattern": change.pattern,
     }
     return msgspec.json.encode(row).decode()
 
@@ -147,7 +148,7 @@ def _json_line(change: Change) -> str:
 def _line(change: Change) -> str:
     more = f" ({', '.join(change.what)})" if change.what else ""
     target = f" -> {change.target}" if change.target else ""
-    return f"{change.cursor:>6} {change.change:<8} {change.url}{target}{more}"
+    return f"{change.cursor:>6} {change.change:<8} {change.pattern or change.url}{target}{more}"
 
 
 def _time(moment: float) -> str | None:

@@ -14,7 +14,7 @@ import msgspec
 from gossamer.errors import RequestRejected
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
-from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, RevisitOptions, Terms
+from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, RevisitOptions, RevisitRule, Terms
 from gossamer.model.extraction import Extraction, read_extraction
 from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.model.request import EMPTY_PAYLOAD, Payload
@@ -25,6 +25,31 @@ _MAX_EXPIRES_AHEAD_SECONDS = 100 * 365 * 86400
 _SECONDS_OF_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
+class RecrawlRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of pages whose URL matches. Fields as in the schema `crawl`."""
+
+    match: str
+    every: str = ""
+    min: str = ""
+    max: str = ""
+    level: Literal["bytes", "text", "items"] = "bytes"
+    keep: str = ""
+    drop: str = ""
+
+    def rule(self) -> RevisitRule:
+        """Return the rule as workers get it. Raises RequestRejected."""
+        if self.every and (self.min or self.max):
+            raise RequestRejected("every contradicts min and max: omit one of them", field="recrawl.rules")
+        shortest, longest = (
+            _seconds(text) if text else 0.0 for text in (self.every or self.min, self.every or self.max)
+        )
+        if shortest and longest and shortest > longest:
+            raise RequestRejected(f"min, {self.min}, is longer than max, {self.max}", field="recrawl.rules")
+        return RevisitRule(
+            match=self.match, shortest=shortest, longest=longest, level=self.level, keep=self.keep, drop=self.drop
+        )
+
+
 class RecrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Options by which a crawl is kept up to date. Fields as in the schema `crawl`."""
 
@@ -32,6 +57,8 @@ class RecrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     """VISITS/TIME; empty: no limit."""
     min: str = "1h"
     max: str = "30d"
+    rules: tuple[RecrawlRule, ...] = ()
+    unchanged: bool = False
 
     def options(self) -> RevisitOptions:
         """Return the options as workers get them. The texts must match the schema. Raises RequestRejected."""
@@ -48,6 +75,8 @@ class RecrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             budget_visits=visits,
             budget_seconds=seconds,
             confirm=min(600.0, longest),
+            rules=tuple(rule.rule() for rule in self.rules),
+            unchanged=self.unchanged,
         )
 
 
