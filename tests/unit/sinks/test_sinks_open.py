@@ -107,6 +107,7 @@ def test_reading_what_is_torn_says_so(tmp_path):
     [
         ("sqlite:///shop.db", r"For SQLite, write the path of a file, such as shop\.db"),
         ("sqlite:////tmp/shop", r"For SQLite, write the path of a file, such as shop\.sqlite"),
+        ("sqlite:///shop.db?table=offers", r"For SQLite, write the path of a file, such as shop\.db$"),
         ("postgresql+psycopg://me@host/shop", "Write postgresql:// at its beginning"),
         ("postgressql://me@host/shop", "Write postgresql:// at its beginning"),
         ("opensearhc://host/shop.json", "Write opensearch:// at its beginning"),

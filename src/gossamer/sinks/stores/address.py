@@ -189,7 +189,7 @@ def other_database(path: str) -> str:
             f"{', '.join(SCHEMES)}"
         )
     if scheme in ("sqlite", "sqlite3"):
-        name = rest.rpartition("/")[2] or "shop"
+        name = rest.partition("?")[0].rpartition("/")[2] or "shop"
         ending = "" if name.endswith((".sqlite", ".sqlite3", ".db")) else ".sqlite"
         return f"{refused}. For SQLite, write the path of a file, such as {name}{ending}"
     from difflib import get_close_matches  # only here, because it takes long to load
