@@ -197,6 +197,10 @@ async def test_2_3_1_2_a_redirect_into_a_private_network_closes_the_site(site: S
     assert len(site.asked) == 1
 
 
+def _body(content: bytes) -> bytes:
+    return b"Content-Length: %d\r\n\r\n" % len(content) + content
+
+
 BROKEN_BODIES: dict[str, list[Step]] = {
     "a false encoding": [b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nplain"],
     "a broken encoding": [b"Content-Encoding: br\r\nContent-Length: 9\r\n\r\n" + bytes(9)],
@@ -205,6 +209,15 @@ BROKEN_BODIES: dict[str, list[Step]] = {
     "half a body, silence": [b"Content-Length: 900\r\n\r\n" + CLOSED, Stall()],
     "broken chunks": [b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"],
 }
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "deflate"])
+async def test_a_plain_file_that_is_said_to_be_encoded_is_read(site: Site, encoding: str) -> None:
+    """To wait for it, and to fail the site in the end, helps no one: its rules are there."""
+    rules = b"User-agent: *\nDisallow: /private\n"
+    site.say([b"HTTP/1.1 200 X\r\nContent-Encoding: %s\r\n" % encoding.encode(), _body(rules)])
+    assert not await site.allows("/private")
+    assert await site.allows("/other")
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410, 418, 451, 499])

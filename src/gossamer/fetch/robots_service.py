@@ -21,12 +21,14 @@ from gossamer.errors import (
     BlockedAddress,
     ConnectFailed,
     ConnectTimeout,
+    DecodeFailed,
     DnsFailed,
     FetchError,
     ProxyFailed,
     TlsFailed,
 )
 from gossamer.fetch.exchange import REDIRECT_STATUSES, FetchRequest, FetchResponse, first_header, redirect_location
+from gossamer.fetch.faults import ResponseFault
 from gossamer.fetch.robots_rules import RobotsRules, RobotsVerdict
 from gossamer.policy import robots as policy
 from gossamer.policy.retry import parse_retry_after
@@ -473,7 +475,7 @@ class RobotsService:
         origin_host = ada_url.URL(request.url).host
         for hop in range(policy.MAX_REDIRECTS + 1):
             try:
-                fetched = await fetch(request)
+                fetched = await _fetch_readable(fetch, request)
             except FetchError as exc:
                 if isinstance(exc, ProxyFailed) or (hop == 0 and isinstance(exc, _NO_CONNECTION)):
                     raise
@@ -520,6 +522,18 @@ class RobotsService:
             failing_since=since,
             retry_at=retry_at,
         )
+
+
+async def _fetch_readable(fetch: Fetch, request: FetchRequest) -> FetchResponse:
+    """Return the response. A body that is not encoded, although its headers say so, is taken as it is: as a page it
+    would fail, but here the site's wishes can be read."""
+    try:
+        return await fetch(request)
+    except DecodeFailed as error:
+        response: FetchResponse | None = error.response
+        if response is None or ResponseFault.CONTENT_ENCODING not in response.faults:
+            raise
+        return response
 
 
 def _origin(url: str) -> str:
