@@ -349,6 +349,7 @@ class LoginFailed(GossamerError):
     """The login failed."""
 
     only_detail = True
+    exit_code = 1  # pages may have been fetched before
 
 
 class LoginUnanswered(FetchError):

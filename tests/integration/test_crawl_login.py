@@ -219,6 +219,12 @@ async def test_fetch_tries_a_session_file(tmp_path: Path) -> None:
         visitor = await asyncio.to_thread(
             gossamer, "fetch", "--session", "cookies", "--resolve", name, url, cwd=tmp_path
         )
+        wrong = await asyncio.to_thread(
+            gossamer, "fetch", "--session", str(file), "--resolve", name, url, cwd=tmp_path,
+            env={"PASSWORD_OF_ALICE": "wrong"},
+        )  # fmt: skip
+    assert wrong.returncode == 1
+    assert "Check user and password" in wrong.stderr
     assert shown.returncode == 0, shown.stderr
     assert "response   200" in shown.stdout
     assert site.logins == ["alice"]

@@ -98,7 +98,7 @@ _EXPLANATIONS = {
         "A firewall of the site refuses the page", "Ask its operator to let this crawler in."
     ),
     "refused_login": Explanation(
-        "The site has sent its login in place of the page", "{header} or {cookie} can send one."
+        "The site has sent its login in place of the page", "{session=FILE} logs in; {cookie} sends what you have."
     ),
     # Pages whose links were not all read (Tally.unread).
     "truncated": Explanation(
@@ -201,7 +201,7 @@ _CONNECT_ADVICE = {
 
 # Advice by HTTP status, for those where something can be done.
 _HTTP_ADVICE = {
-    401: "The server asks for a login: {header} or {cookie} can send one.",
+    401: "The server asks for a login: {session=FILE} logs in; {header} or {cookie} sends what you have.",
     403: "The server refuses these pages to this crawler.",
     429: "The server asks for fewer requests: crawl with a lower {rate}.",
     503: "The server may be overloaded: crawl with a lower {rate}.",
