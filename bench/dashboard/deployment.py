@@ -44,6 +44,12 @@ class Deployment(NamedTuple):
         """The process of the API and of the pages."""
         return psutil.Process(self.service.pid)
 
+    def cpu_ms(self) -> float:
+        """Return the CPU time of that process and of the manager until now."""
+        manager = [each for each in self.process.children() if "manager" in each.cmdline()]
+        tasks = [task for each in (self.process, *manager) for task in Path(f"/proc/{each.pid}/task").iterdir()]
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6
+
 
 @contextlib.contextmanager
 def deployment(folder: Path, amounts: Amounts) -> Iterator[Deployment]:
@@ -51,24 +57,25 @@ def deployment(folder: Path, amounts: Amounts) -> Iterator[Deployment]:
     history = f"sqlite:///{folder}/history.db"
     with standalone() as server, FakeWeb.start(WebSpec(hosts=_SITES, pages=200_000)) as web:
         begun = time.monotonic()
-        asyncio.run(_fill(folder, amounts, history, server.address))
+        policies = _policies(amounts.policies)
+        asyncio.run(_fill(folder, amounts, history, server.address, policies))
         shown = ", ".join(f"{count:,} {what}" for what, count in amounts._asdict().items())
         print(f"filled in {time.monotonic() - begun:.0f} s: {shown}", flush=True)
         [port] = free_ports(1)
         flags = ["--frontier", server.address, "--platform", "--platform-port", str(port)]
         flags += [f"--resolve={override}" for override in web.resolve_overrides()]
-        policies = _policies(amounts.policies)
         with up(folder, *flags, environment={_HISTORY: history}, policies=policies) as service:
             request = {**RUNNING, "url": web.url(0, 0), "maxdepth": 100}
             httpx.post(f"{service.api}/v1/crawls", json=request, timeout=60).raise_for_status()
             yield Deployment(service, service.api)
 
 
-async def _fill(folder: Path, amounts: Amounts, history: str, frontier: str) -> None:
+async def _fill(folder: Path, amounts: Amounts, history: str, frontier: str, policies: str) -> None:
     await filling.fill_crawls(history, amounts.crawls)
     store = folder / ".gossamer/platform/store/state.db"
     await filling.fill_platform(store, job_count=amounts.jobs, other_count=amounts.others)
-    await filling.fill_frontier(frontier, domain_count=amounts.domains, crawl_count=amounts.crawls // 100)
+    crawl_count = amounts.crawls // 100
+    await filling.fill_frontier(frontier, domain_count=amounts.domains, crawl_count=crawl_count, policies=policies)
 
 
 def _policies(count: int) -> str:

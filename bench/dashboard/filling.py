@@ -8,6 +8,7 @@ from sqlalchemy import Connection, update
 
 from bench.frontier.load import Load
 from bench.history import fill as fill_history
+from gossamer.control.domains import replace_all
 from gossamer.frontier.base import Submission
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.history.store import HistoryStore
@@ -83,16 +84,17 @@ async def fill_crawls(history_url: str, count: int) -> None:
     await history.close()
 
 
-async def fill_frontier(address: str, *, domain_count: int, crawl_count: int) -> None:
-    """Let one crawl wait on so many domains, and begin so many others."""
+async def fill_frontier(address: str, *, domain_count: int, crawl_count: int, policies: str) -> None:
+    """Set policies, let one crawl wait on so many domains, and begin so many others."""
     shards = await Shards.connect(address)
     frontier = await ValkeyFrontier.from_connection(shards)
+    await replace_all(frontier, policies)
     load = Load(frontier.secret)
     for numbers in _parts(domain_count):
         batches = [load.batch(number, range(1)) for number in numbers]
         await frontier.submit([Submission(Crawl(id=LARGE, pool=POOL), Terms(), batches)])
     for number in range(crawl_count):
-        crawl = Crawl(id=CrawlId(f"app{number % 20}", f"crawl-{number * 100}"), pool=POOL)
+        crawl = Crawl(id=CrawlId("app0", f"crawl-{number * 100}"), pool=POOL)
         await frontier.submit([Submission(crawl, Terms(), [load.batch(number, range(3))])])
     await shards.close()
 

@@ -145,11 +145,11 @@ async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 
     """Return the form for a job: of a project, or first the choice of one."""
     given = page.form or page.query
     project = given.get("project", "")
-    projects = await page.platform.get("/v1/projects")
+    projects = await page.platform.get("/v1/project-names")
     versions = await page.platform.get("/v1/versions", project=project) if project else []
     return page.render(
         "job_form.html",
-        projects=[each["name"] for each in projects],
+        projects=projects,
         spiders=spiders_of(versions),
         versions=[each["name"] for each in reversed(versions) if each["state"] == "ready"],
         given=given,

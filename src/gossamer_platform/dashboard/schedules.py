@@ -52,11 +52,10 @@ async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 
     """Return the form for a schedule: of a project, or first the choice of one."""
     given = page.form or page.query
     project = given.get("project", "")
-    projects = await page.platform.get("/v1/projects")
+    projects = await page.platform.get("/v1/project-names")
     versions = await page.platform.get("/v1/versions", project=project) if project else []
-    names = [each["name"] for each in projects]
     return page.render(
-        "schedule_form.html", projects=names, spiders=spiders_of(versions), given=given, fault=fault,
+        "schedule_form.html", projects=projects, spiders=spiders_of(versions), given=given, fault=fault,
         status_code=status_code,
     )  # fmt: skip
 

@@ -18,10 +18,9 @@ async def show_list(page: DashboardPage, *, secret: str = "", fault: str = "", s
     """Return a page of tokens, the latest first, with the form that makes one. `secret`: that of a new token, which no
     other page shows."""
     found, after = await latest(page, "/v1/tokens")
-    projects = await page.platform.get("/v1/projects")
-    names = [each["name"] for each in projects]
+    projects = await page.platform.get("/v1/project-names")
     return page.render(
-        "tokens.html", tokens=found, after=after, projects=names, scopes=SCOPES, secret=secret, fault=fault,
+        "tokens.html", tokens=found, after=after, projects=projects, scopes=SCOPES, secret=secret, fault=fault,
         home=page.platform.dashboard, status_code=status_code,
     )  # fmt: skip
 

@@ -51,6 +51,13 @@ async def list_projects(client: Reader, page: PageOfList) -> list[ProjectModel]:
     return list(await client.context.manager.read(find))
 
 
+@router.get("/project-names", tags=["projects"], summary="List the names of projects")
+async def list_project_names(client: Reader) -> list[str]:
+    """Return the names of the projects that the client may see, in the order of their creation."""
+    rows = await client.context.manager.read(lambda c: projects.project_rows(c, only=client.principal.project))
+    return [row.name for row in rows]
+
+
 @router.get("/projects/{project}", tags=["projects"], summary="Show a project")
 async def get_project(project: str, client: Reader) -> ProjectModel:
     """Return a project."""
