@@ -1,5 +1,6 @@
 """The list of commands."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from gossamer.cli import options
 from gossamer.cli.app import COMMAND_GROUPS, COMMANDS, find, parse_and_run
 from gossamer.compiled import native
 from tests.servers.crawling import gossamer
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
@@ -25,6 +28,17 @@ def test_the_list_of_commands_has_a_line_for_each_in_80_columns(tmp_path: Path) 
     titles = [line.split("─")[1].strip() for line in said[first:] if line.startswith("╭")]
     assert titles == list(COMMAND_GROUPS)
     assert [line.split()[1] for line in said[first:] if line.startswith("│")] == list(COMMANDS)
+
+
+def test_commands_that_messages_and_files_name_exist() -> None:
+    """In backticks, behind a colon, or on a line of their own. tests/unit/docs checks the documentation."""
+    inner = {name: set(found.commands) for name in COMMANDS if (found := find(name)).commands}
+    named = re.compile(r"(?:`|: |\n *)gossamer ([a-z]+)(?: ([a-z][a-z-]*)\b(?![=/:.]))?")
+    endings = {".py", ".j2", ".js", ".service", ".yaml"}
+    for path in (path for name in ("src", "examples", "deploy") for path in (ROOT / name).rglob("*")):
+        for command, word in named.findall(path.read_text()) if path.suffix in endings else ():
+            assert command in (*COMMANDS, "help"), path
+            assert command not in inner or not word or word in inner[command], path
 
 
 @pytest.mark.parametrize("words", [(), ("crawl",), ("crawls",), ("crawls", "show")])
