@@ -18,7 +18,7 @@ from gossamer.model.record import Output, PageRecord
 
 _LOOK_SECONDS = 30.0
 """Time between two looks for the topic, which a historian makes."""
-_EXAMPLES, _EXAMPLE_SECONDS = 5, 60.0
+_EXAMPLES, _EXAMPLE_SECONDS = 10, 60.0
 """Examples of one reason and crawl that a process publishes within so many seconds."""
 _MAX_COUNTED = 10_000
 """Pairs of crawl and reason that are counted. Then the counts begin anew, and a few more examples are published."""

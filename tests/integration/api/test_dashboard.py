@@ -16,8 +16,10 @@ import pytest
 
 from gossamer.dashboard.crawl_section import ROUTES
 from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
+from gossamer.fetch.robots_service import RobotsRecord, pack
 from gossamer.model.crawl import CrawlId
 from gossamer.model.request import Outcome, Settlement
+from gossamer.policy.robots import RobotsOutcome
 from tests.servers.browser import browser, unusable
 
 from .conftest import Service, Start
@@ -176,7 +178,7 @@ async def test_what_failed_is_retried_from_its_page(service: Service) -> None:
     await worker.settle([Settlement(lease, Outcome.FAILED, "http_500")])
     await worker.close()
     page = await text(service, "/crawl", appid="shop", crawlid="spring")
-    assert "Retry 1 failed" in page
+    assert "Retry what failed" in page
     assert "Retry these" in page
     assert "Retry this URL" in await text(service, "/crawl/why", appid="shop", crawlid="spring", url="http://a.test/")
     form = {"appid": "shop", "crawlid": "spring", "reason": "http_500"}
@@ -431,6 +433,11 @@ async def _hostile(service: Service) -> None:
     ]
     topic = service.context.topics.crawled_by("shop")
     await service.context.bus.publish(topic, [msgspec.json.encode(record) for record in records])
+    robots = RobotsRecord(RobotsOutcome.RULES, 1000.0, f"{EVIL}{WORSE}".encode(), detail=WORSE)
+    await service.frontier.save_robots("a.test", f"http://{EVIL}", pack(robots), ttl_seconds=600)
+    facts = {"name": EVIL, "roles": [EVIL], "version": WORSE, "finding": EVIL, "advice": WORSE, "started": 1.0}
+    await service.context.counters.report_facts(f"{EVIL}:1", facts)
+    await service.context.counters.report_facts(f"{EVIL}:2", {**facts, "name": ""})
     incoming, dead = service.context.topics.incoming, service.context.topics.dead_letter
     await service.context.bus.publish(incoming, [b"{}"])
     letter = {"topic": incoming, "message": WORSE, "field": EVIL, "reason": WORSE, "timestamp": 1.0}
@@ -445,6 +452,7 @@ async def test_every_page_can_be_used_and_runs_no_script_of_others(
     await _hostile(service)
     crawl = urlencode({"appid": "shop", "crawlid": EVIL})
     paths = ["", "crawls", "crawls/new", "domains", "domain?domain=a.test", "workers", "bus", "login", f"crawl?{crawl}",
+             f"crawls/new?{crawl}&like=again", f"crawl/why?{crawl}&url=http://a.test/",
              *(f"crawl/pages?{crawl}&kind={kind}" for kind in ("pages", "failures", "items"))]  # fmt: skip
 
     def visit() -> list[Any]:

@@ -5,6 +5,17 @@
   const HEIGHT = 180, LIVE_POINTS = 300, LEAST_SECONDS = 60;
   const style = getComputedStyle(document.documentElement);
   const color = (name) => style.getPropertyValue(name).trim();
+  const language = document.documentElement.lang;
+  const DAY = 86400;
+
+  function times(_, ticks) { // in the viewer's language and zone
+    const isLong = ticks.length > 1 && ticks.at(-1) - ticks[0] > DAY;
+    const isShort = ticks.length > 1 && ticks[1] - ticks[0] < 60;
+    const form = isLong ? { month: "short", day: "numeric", hour: "2-digit" } : { hour: "2-digit", minute: "2-digit" };
+    if (isShort) form.second = "2-digit";
+    return ticks.map((tick) => new Date(tick * 1000).toLocaleString(language, form));
+  }
+
   const axis = () => ({ stroke: color("--soft"), grid: { stroke: color("--line") }, ticks: { stroke: color("--line") } });
   const rates = document.getElementById("rates");
   const past = rates ? JSON.parse(rates.dataset.rates) : [];
@@ -17,10 +28,10 @@
       return place.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
     };
     const plot = new uPlot({
-      width: width(), height: HEIGHT,
+      width: width(), height: HEIGHT, padding: [null, 40, null, null],
       scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
-      axes: [axis(), axis()],
-      series: [{}, { label: place.dataset.label, stroke: color("--accent"), width: 2, fill: color("--accent-soft") }],
+      axes: [{ ...axis(), values: times, space: 90 }, axis()],
+      series: [{ label: place.dataset.time, value: (_, at) => at === null ? "–" : new Date(at * 1000).toLocaleString(language) }, { label: place.dataset.label, stroke: color("--accent"), width: 2, fill: color("--accent-soft") }],
     }, [[], []], place);
     new ResizeObserver(() => plot.setSize({ width: width(), height: HEIGHT })).observe(place);
     return () => {

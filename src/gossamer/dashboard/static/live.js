@@ -59,6 +59,12 @@ function preview(form) {
   });
 }
 
+const here = new URL(location.href); // what a change has told is told once, not again when the page is loaded again
+if (["retried", "sent"].some((name) => here.searchParams.has(name))) {
+  here.searchParams.delete("retried");
+  here.searchParams.delete("sent");
+  history.replaceState(null, "", here);
+}
 showTimes(document);
 document.querySelectorAll("[data-refresh]").forEach(follow);
 document.querySelectorAll("form[data-preview]").forEach(preview);
