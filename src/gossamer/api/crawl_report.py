@@ -63,7 +63,13 @@ _decode_header = msgspec.json.Decoder(_PageHeader).decode
     operation_id="crawl_report",
     summary="Make a report about a crawl",
     response_class=HTMLResponse,
-    responses={200: {"description": "The report, an HTML page without script"}, **refusals(404, 503)},
+    responses={
+        200: {
+            "description": "The report, an HTML page without script",
+            "content": {"text/html": {"example": "<!doctype html>…"}},
+        },
+        **refusals(404, 503),
+    },
 )
 async def crawl_report(context: Context, crawl: PathCrawl, request: Request) -> Response:
     """Failed pages and why, pages over time, status codes, depth, response times, sizes, broken links, duplicates: as

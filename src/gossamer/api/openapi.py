@@ -230,6 +230,48 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         },
     },
     ("stop_crawl", "200"): {"appid": "shop", "crawlid": "prices", "spiderid": None, "purged": 21, "state": "stopped"},
+    ("retry_crawl", "200"): {"appid": "shop", "crawlid": "prices", "run": 2, "retried": 3, "kept": 1, "forgotten": 0},
+    ("crawl_request", "200"): {
+        "request": {"appid": "shop", "crawlid": "prices", "maxdepth": 2},
+        "left_out": ["cookie"],
+        "submissions": 1,
+    },
+    ("crawl_pace", "200"): {
+        "workers": 2,
+        "items": [
+            {
+                "domain": "example.com",
+                "waiting": 20,
+                "later": 1,
+                "limited_by": "policy",
+                "blocked_until": None,
+                "hits": 1,
+                "window": 1.0,
+                "used": 1,
+                "in_flight": 1,
+                "concurrency": None,
+                "least_seconds": 20.0,
+            }
+        ],
+    },
+    ("domain_load", "200"): {
+        "domain": "example.com",
+        "limits": [{"cause": "policy", "hits": 1, "window": 1.0, "used": 1}],
+        "in_flight": 1,
+        "concurrency": None,
+        "blocked_until": None,
+        "is_paused": False,
+        "robots": [
+            {
+                "origin": "https://example.com",
+                "outcome": "rules",
+                "asked_at": 1767225600.0,
+                "until": 1767312000.0,
+                "detail": "",
+                "text": "User-agent: *\nDisallow: /cart\n",
+            }
+        ],
+    },
     ("crawl_pages", "200"): {"items": [_RECORD], "cursor": _CURSOR, "more": False},
     ("crawl_failures", "200"): {
         "items": [{**_RECORD, "status_code": 0, "success": False, "reason": "dns", "body": ""}],
@@ -293,6 +335,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "blocked_until": None,
         "failed_attempts": 0,
         "deaths": 0,
+        "failure": "",
         "dropped": "",
         "blacklisted": "",
         "scope": "inside",
@@ -338,6 +381,22 @@ EXAMPLES: dict[tuple[str, str], Any] = {
                 "name": "app_output",
                 "message": "shop: The output could not be written: Kafka: Topic authorization failed. Pages of these "
                 "applications wait; those of others do not.",
+            }
+        ],
+        "facts": [
+            {
+                "process": "host:4711",
+                "worker": "host-4711-5f0c-1",
+                "roles": ["worker"],
+                "version": "0.1.0",
+                "python": "3.11.7",
+                "started": 1767225600.0,
+                "memory_bytes": 180_000_000,
+                "cpu": 0.4,
+                "lag_seconds": 0.001,
+                "pages_per_second": 21.5,
+                "finding": "",
+                "advice": "",
             }
         ],
     },
