@@ -17,12 +17,12 @@ from gossamer.fakeweb.server import Server
 from gossamer.fakeweb.serving import serve
 from gossamer.fakeweb.spec import WebSpec
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import BudgetScope, Crawl, CrawlId
+from gossamer.model.crawl import BudgetScope, Crawl, CrawlId, Terms
 from gossamer.model.messages.requests import CrawlRequest
 from gossamer.wiring.worker import open_worker
 from gossamer_fakeweb.members import ACCOUNTS, Members
 from tests.servers.crawling import Crawled, crawl, gossamer, resolving, settings_for
-from tests.servers.crawls import open_crawl
+from tests.servers.crawls import info, open_crawl
 from tests.servers.heard import listening
 from tests.servers.valkey import Server as ValkeyServer
 from tests.servers.valkey import standalone
@@ -339,3 +339,20 @@ async def test_a_request_to_a_service_asks_for_cookies_and_workers_share_them_by
     for at in mine:
         assert 0 < lives[at] <= 86_400_000
         assert site.session_names[0].encode() not in b"".join(values[at])
+
+
+async def test_a_worker_without_the_session_file_ends_and_says_so(tmp_path: Path, server: ValkeyServer) -> None:
+    settings = settings_for(tmp_path, ["members.test:127.0.0.1"])
+    frontier = await ValkeyFrontier.connect(server.address)
+    crawl_id = CrawlId("app", "elsewhere")
+    async with members(10) as (web, site):
+        run = await open_crawl(
+            frontier, [f"{web.site.base('members.test')}/"], Terms(session="login"), crawl=Crawl(id=crawl_id)
+        )
+        with pytest.raises(LoginFailed, match="needs a login"):
+            async with open_worker(settings, frontier, pool="shared", run=run) as worker:
+                await asyncio.wait_for(worker.run(), 30)
+        left = await info(frontier, crawl_id)
+    await frontier.close()
+    assert (left.total().queued, left.total().fetched) == (1, 0), "the request waits for a worker that can log in"
+    assert not site.visits

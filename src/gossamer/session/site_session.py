@@ -13,7 +13,7 @@ from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import content_type_of, decode, is_html
 from gossamer.extract.selectors import CssSelector, compile_css
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines, redirect_location
-from gossamer.policy.refusals import find_refusal
+from gossamer.policy.refusals import find_refusal, may_be_refused
 from gossamer.policy.secrets import REDACTED, redacted_head
 from gossamer.policy.urls import host, redirect_target, registered_domain
 from gossamer.session.login import LoginSession
@@ -148,9 +148,10 @@ class SiteSession:
             return self._is_of_login(redirect_target(url, location) or "")
         if url != requested and self._is_of_login(url):
             return True
-        refusal = find_refusal(fetched.status, fetched.headers, fetched.body, url=url, requested=requested)
-        if refusal is not None and refusal.kind == "login":
-            return True
+        if fetched.status >= 400 or may_be_refused(fetched.status, fetched.body, redirected=url != requested):
+            refusal = find_refusal(fetched.status, fetched.headers, fetched.body, url=url, requested=requested)
+            if refusal is not None and refusal.kind == "login":
+                return True
         return self._selector is not None and self._shows(self._selector, fetched)
 
     def _is_of_login(self, url: str) -> bool:

@@ -34,6 +34,7 @@ from gossamer.errors import (
     FetchError,
     FrontierError,
     LoginFailed,
+    LoginUnanswered,
     NotSentInTime,
     ProxyFailed,
 )
@@ -307,6 +308,8 @@ class Fetcher:
                 lambda: holder.charge_hit(lease.run, spider=lease.spider, domain=lease.domain, egress=lease.egress),
                 shard=lease.shard,
             )
+            if self._sessions_of(lease.run).session_for(lease.domain) is None:
+                raise LoginUnanswered("meanwhile the account was given to another worker")
             if wait == 0:
                 return await self._clients.fetch(request, attempt.context.terms.timeout_seconds)
             await asyncio.sleep(_PAUSED_SECONDS if wait is None else wait)
