@@ -83,6 +83,11 @@ def _downloader(seen: _Seen) -> str:
     return text if limit and len(text) <= 7 else _compact(seen.now.downloader)
 
 
+def _in_browser(seen: _Seen) -> str:
+    tabs = seen.recording.process.limits.tabs
+    return f"{seen.now.browser:.0f}/{tabs}" if tabs else "-"
+
+
 def _of_scrapy(seen: _Seen, number: float) -> str:
     """Return a number of a stage that a worker does not have."""
     return _compact(number) if seen.recording.process.kind == "scrapy" else "-"
@@ -92,11 +97,14 @@ def _done(seen: _Seen) -> float:
     return seen.now.items_in_all or seen.now.pages_in_all
 
 
+_BROWSER = "browser"
+"""Title of the column that is shown only where a process has browsers."""
 _COLUMNS = (
     _Column("items/s", 7, lambda seen: _rate(_items_rate(seen)), _items_rate),
     _Column("pages/s", 7, lambda seen: _rate(_pages_rate(seen)), _pages_rate),
     _Column("sched", 5, lambda seen: _of_scrapy(seen, seen.now.scheduler)),
     _Column("downl", 7, _downloader),
+    _Column(_BROWSER, 7, _in_browser),
     _Column("scrap", 5, lambda seen: _of_scrapy(seen, seen.now.scraper)),
     _Column("pipes", 5, lambda seen: _compact(seen.now.pipelines)),
     _Column("done", 5, lambda seen: _compact(_done(seen)), _done),
@@ -135,7 +143,10 @@ def process_rows(folder: Path, which: list[str] | None, found: list[Recording], 
 def _process_table(found: Sequence[Recording], width: int) -> list[str]:
     """Return headings and a line for each process, as many columns as fit, and their sums."""
     columns, used = [], _NAME_WIDTH + 1 + _CASE_WIDTH
+    has_browsers = any(one.process.limits.tabs for one in found)
     for column in _COLUMNS:
+        if column.title == _BROWSER and not has_browsers:
+            continue
         used += 1 + column.width
         if used > width:
             used -= 1 + column.width

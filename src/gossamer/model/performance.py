@@ -25,6 +25,8 @@ class StageLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Bytes of responses that are held (SCRAPER_SLOT_MAX_ACTIVE_SIZE)."""
     delay: float = 0.0
     """Seconds between two requests to one site (DOWNLOAD_DELAY)."""
+    tabs: int = 0
+    """Pages that browsers build at once (browser.tabs of each). 0: the process builds none."""
     throttled: bool = False
     """True: something else may set a longer delay (AutoThrottle)."""
     shared: bool = False
@@ -69,6 +71,10 @@ class Occupancy(NamedTuple):
     """Sites with requests in the downloader."""
     site_places: int = 0
     """Requests that these sites may have in flight together. 0: not known."""
+    browser: int = 0
+    """Pages that browsers build, or that wait for a free tab."""
+    is_browser_full: bool = False
+    """Pages wait for a free tab."""
 
 
 class Waiting(NamedTuple):
@@ -90,6 +96,7 @@ class Counts(msgspec.Struct):
     redirected: int = 0
     response_seconds: float = 0.0
     response_bytes: int = 0
+    rendered: int = 0
     items: int = 0
     lost_items: int = 0
     item_seconds: float = 0.0
@@ -127,6 +134,9 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     site_places: float = 0.0
     """Requests that these sites may have in flight together (CONCURRENT_REQUESTS_PER_DOMAIN). 0: not known."""
 
+    browser: float = 0.0
+    """Pages that browsers build, or that wait for a free tab."""
+
     # Shares of the interval, 0 to 1.
     scheduler_empty: float = 0.0
     downloader_full: float = 0.0
@@ -142,7 +152,12 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Share during which requests waited in the frontier only for the end of others in flight at their sites, though
     the process had free places."""
 
+    browser_full: float = 0.0
+    """Share during which pages waited for a free tab."""
+
     # Sums.
+    rendered: int = 0
+    """Pages that browsers have built."""
     requested: int = 0
     """Requests that left the scheduler."""
     responses: int = 0
@@ -225,7 +240,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 _MEANS = frozenset((
     "scheduler", "downloader", "pages", "transferring", "scraper", "pipelines", "held_bytes", "scheduler_empty",
-    "downloader_full", "bytes_full", "blocked", "resting", "capped", "sites", "site_places", "idle_cpus",
+    "downloader_full", "bytes_full", "blocked", "resting", "capped", "sites", "site_places", "browser", "browser_full",
+    "idle_cpus",
     "fair_cpu", "lag",
 ))  # fmt: skip
 _SMALLEST = frozenset(("fastest_response", "fastest_item"))

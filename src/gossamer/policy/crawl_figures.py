@@ -63,6 +63,7 @@ class CrawlFigures:
         process = recording.process
         self.whole = whole = reduce(Measurement.plus, part)
         self.limits = process.limits
+        self.cpus = process.cpus
         self.has_scheduler = process.kind == "scrapy"
         self.names = _SCRAPY_NAMES if process.kind == "scrapy" else _WORKER_NAMES
         seconds = whole.seconds

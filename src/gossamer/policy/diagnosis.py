@@ -54,7 +54,7 @@ def diagnose(recording: Recording) -> Finding | None:
         case = _stuck(figures)
     elif whole.page_responses:
         decide = (
-            _failing, _cpu, _blocking, _other_requests, _items_too_few, _items_too_many, _large_responses,
+            _failing, _browser, _cpu, _blocking, _other_requests, _items_too_few, _items_too_many, _large_responses,
             _site_limit, _site_delay, _scheduler_empty,
         )  # fmt: skip
         case = next((found for check in decide if (found := check(figures)) is not None), None) or _healthy(figures)
@@ -68,6 +68,8 @@ def diagnose(recording: Recording) -> Finding | None:
     ]
     if not figures.has_scheduler:
         stages = stages[1::2]  # a worker has no scheduler and no scraper of its own
+    if figures.limits.tabs:
+        stages.insert(1, StageFigures("browser", whole.browser, whole.rendered / whole.seconds))
     stages = [StageFigures(one.name, rounded(one.number), rounded(one.rate)) for one in stages]
     has_items = any(each.items for each in recording.measurements)
     unit, rate = ("items", whole.items / whole.seconds) if has_items else ("pages", figures.pages)
@@ -155,6 +157,41 @@ def _stuck(figures: CrawlFigures) -> _Case:
         "The crawl goes on when it is back."
     )
     return _Case("pipelines_stuck", "pipelines", "nothing leaves the pipelines", shown, Advice(text))
+
+
+def _browser(figures: CrawlFigures) -> _Case | None:
+    """Return the case of pages that wait for a free tab."""
+    whole, tabs = figures.whole, figures.limits.tabs
+    if not tabs or whole.browser_full < _MOSTLY or not whole.rendered:
+        return None
+    idle = whole.idle_cpus
+    in_tab = min(whole.browser, float(tabs)) * whole.seconds / whole.rendered
+    shown = (
+        f"{whole.browser:.1f} pages in the browser, which builds {tabs} at once; pages waited for a free tab "
+        f"{whole.browser_full:.0%} of the time",
+        f"a page takes {in_tab:.2f} s in a tab; {whole.rendered / whole.seconds:.1f} pages a second leave it",
+        f"{idle:.1f} CPUs of the machine idle",
+    )
+    summary = "all tabs of the browser are in use: rendering sets the pace"
+    factor = min(figures.cpus / max(figures.cpus - idle, 0.1), MOST_GAIN, _MOST_TABS / tabs)
+    after = int(tabs * factor)
+    if idle >= _IDLE_FOR_TABS and factor >= _WORTH_RAISING and after > tabs:
+        text = (
+            f"Raise browser.tabs so that {after} pages instead of {tabs} are built at once (about 20 to 100 MiB each), "
+            "with more browsers (browser.processes) from 8 tabs on. Render fewer pages: --render auto, --render-match."
+        )
+        return _Case("browser", "browser", summary, shown, Advice(text, "tabs", tabs, after, after / tabs))
+    text = (
+        "This machine has no CPU left for more tabs: render fewer pages (--render auto, --render-match), or start "
+        "gossamer worker --render-only on a second machine."
+    )
+    return _Case("browser", "browser", summary, shown, Advice(text, "machines", 1, 2, 2.0))
+
+
+_IDLE_FOR_TABS = 0.5
+"""Idle CPUs from which more tabs are advised."""
+_MOST_TABS = 64
+"""Largest number of tabs that is advised."""
 
 
 def _cpu(figures: CrawlFigures) -> _Case | None:

@@ -117,6 +117,8 @@ class Browser:
         self.process = process
         self.devtools = DevTools(pipes.answers, pipes.commands)
         self.started = time.monotonic()
+        self.memory = 0
+        """Memory of its processes in bytes, when it was measured last."""
         self.measured = 0.0
         """Monotonic time at which its memory was measured last."""
         self.pages = 0

@@ -82,7 +82,7 @@ class CommandPipe(asyncio.BaseProtocol):
 
     def close(self) -> None:
         """Close this end. What is not read yet is dropped, so that a browser that does not read holds nothing."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.abort()
 
 

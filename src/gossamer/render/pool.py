@@ -19,6 +19,7 @@ from gossamer.render.memory import group_bytes
 from gossamer.render.requests import PageLoader
 from gossamer.render.tab import Tab, WaitLimits
 from gossamer.telemetry import logs
+from gossamer.telemetry.tally import BrowserCounts
 
 log = logging.getLogger("gossamer.render")
 
@@ -44,7 +45,16 @@ class BrowserLimits(msgspec.Struct, frozen=True):
 class BrowserPool:
     """Browsers and tabs. Belongs to one event loop; close it there. Browsers start with the first page."""
 
-    def __init__(self, launch: LaunchOptions, limits: BrowserLimits, loader: PageLoader, waits: WaitLimits) -> None:
+    def __init__(
+        self,
+        launch: LaunchOptions,
+        limits: BrowserLimits,
+        loader: PageLoader,
+        waits: WaitLimits,
+        counts: BrowserCounts | None = None,
+    ) -> None:
+        """`counts`: those of the process; None: nothing reads them."""
+        self.counts = BrowserCounts() if counts is None else counts
         self._launch = launch
         self._limits = limits
         self._loader = loader
@@ -63,22 +73,54 @@ class BrowserPool:
         """Build the page of a response in a browser, as `Tab.render` does. Waits for a free tab."""
         load = request.page
         assert load is not None
-        await self._slots.acquire()
+        await self._wait_for_slot()
         try:
             tab = await self._take((load.sharing, load.site))
         except BaseException:
             self._slots.release()
             raise
         is_well = False
+        self.counts.building += 1
+        self._show()
         try:
             async with asyncio.timeout(self._waits.seconds + _GRACE_SECONDS):
                 rendered = await tab.render(request, response, self._loader, self._waits)
             is_well = True
+            self._count_page(rendered)
             return rendered
         except TimeoutError:
             raise BrowserHung(f"the page was not built within {self._waits.seconds + _GRACE_SECONDS:g} s") from None
         finally:
+            self.counts.building -= 1
             self._start_task(self._free(tab, is_well=is_well))
+
+    async def _wait_for_slot(self) -> None:
+        """Wait until a page may be built."""
+        self.counts.waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self.counts.waiting -= 1
+
+    def _count_page(self, page: FetchResponse) -> None:
+        """Count a page that was built."""
+        rendering, requests = page.rendering, self.counts.requests
+        assert rendering is not None
+        self.counts.pages += 1
+        self.counts.seconds += rendering.seconds
+        for result, count in (
+            ("sent", rendering.requests),
+            ("cached", rendering.cached),
+            ("refused", rendering.refused),
+        ):
+            requests[result] = requests.get(result, 0) + count
+
+    def _show(self) -> None:
+        """Count the browsers and tabs that there are now."""
+        running = [*self._browsers, *self._retired]
+        self.counts.running = len(running)
+        self.counts.tabs = sum(browser.tabs for browser in running)
+        self.counts.memory = sum(browser.memory for browser in running)
 
     async def close(self) -> None:
         """End all browsers and delete their folders. May be repeated."""
@@ -88,6 +130,7 @@ class BrowserPool:
             await asyncio.wait(self._tasks)
         browsers, self._browsers = [*self._browsers, *self._retired], []
         self._retired.clear()
+        self._show()
         await asyncio.gather(*(browser.close() for browser in browsers))
 
     async def _take(self, key: tuple[str, str]) -> Tab:
@@ -134,6 +177,7 @@ class BrowserPool:
             await self._discard(tab)
         finally:
             self._slots.release()
+            self._show()
 
     async def _give_back(self, tab: Tab) -> None:
         """Take an empty tab back after a page."""
@@ -165,13 +209,15 @@ class BrowserPool:
         if now - browser.measured < _MEMORY_POLL_SECONDS:
             return False
         browser.measured = now
-        return await asyncio.to_thread(group_bytes, browser.process.pid) >= limits.memory_bytes
+        browser.memory = await asyncio.to_thread(group_bytes, browser.process.pid)
+        return browser.memory >= limits.memory_bytes
 
     async def _replace(self, browser: Browser) -> None:
         """Start another browser, and end this one after its last page."""
         if browser in self._retired or browser not in self._browsers:
             return
         self._retired.add(browser)
+        self.counts.end("retired")
         try:
             self._browsers.append(await Browser.start(self._launch))
         except GossamerError as error:
@@ -191,6 +237,8 @@ class BrowserPool:
 
     async def _end(self, browser: Browser) -> None:
         """End a browser that is of no more use."""
+        if browser.ended and (browser in self._browsers or browser in self._retired):
+            self.counts.end("crashed")
         self._retired.discard(browser)
         if browser in self._browsers:
             self._browsers.remove(browser)
@@ -201,6 +249,7 @@ class BrowserPool:
         """Forget browsers that have ended while no page was in them."""
         for browser in [browser for browser in self._browsers if browser.ended]:
             self._browsers.remove(browser)
+            self.counts.end("crashed")
             self._idle = [tab for tab in self._idle if tab.browser is not browser]
             self._start_task(browser.close(kill=True))
         self._idle = [tab for tab in self._idle if not tab.crashed]

@@ -79,6 +79,30 @@ QUEUED_TO_RENDER: Final = MetricInfo(
 BROWSER_WORKERS: Final = MetricInfo(
     "gossamer_browser_workers", "gauge", (), "Workers with a browser that take requests to be rendered"
 )
+BROWSERS: Final = MetricInfo("gossamer_browsers", "gauge", (), "Browsers that run")
+BROWSER_TABS: Final = MetricInfo("gossamer_browser_tabs", "gauge", (), "Tabs that are open in these browsers")
+BROWSER_WAITING: Final = MetricInfo("gossamer_browser_waiting", "gauge", (), "Pages that wait for a free tab")
+BROWSER_MEMORY: Final = MetricInfo(
+    "gossamer_browser_memory_bytes", "gauge", (), "Memory of these browsers, measured every five seconds"
+)
+RENDERED: Final = MetricInfo("gossamer_rendered_pages_total", "counter", (), "Pages that a browser has built")
+RENDERING_SECONDS: Final = MetricInfo(
+    "gossamer_rendering_seconds_total", "counter", (), "Seconds that these pages took in a tab, all together"
+)
+RENDERING_REQUESTS: Final = MetricInfo(
+    "gossamer_rendering_requests_total",
+    "counter",
+    ("result",),
+    "Requests of these pages, besides their own: sent, cached (answered by the cache) or refused (by robots.txt, kind, "
+    "host or limit)",
+)
+BROWSERS_ENDED: Final = MetricInfo(
+    "gossamer_browsers_ended_total",
+    "counter",
+    ("reason",),
+    "Browsers that have ended: retired (after many pages, a long time, or with much memory) or crashed (by themselves, "
+    "or killed because they did not answer)",
+)
 REQUESTS: Final = MetricInfo(
     "gossamer_requests_total",
     "counter",
@@ -162,10 +186,10 @@ CRAWL_PIPELINE: Final = MetricInfo(
 
 ALL_METRICS: Final = (
     PAGES, FAILED, DROPPED, RETRIES, UNREAD, PROXY_FAILURES, FAULTY_RESPONSES, ITEMS, RECEIVED, IN_FLIGHT, COMMITTING,
-    PROCESSES, WORKERS, LEASED, QUEUED, QUEUED_TO_RENDER, BROWSER_WORKERS, REQUESTS, LAG, EVENTS, HISTORY, RECLAIMED,
-    TRIMMED, TROUBLE, LOST_SHARDS, HTTP,
-    HTTP_SECONDS, HTTP_CLOSED, CRAWL_STAGE, CRAWL_HELD, CRAWL_ITEMS, CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG,
-    CRAWL_LATENCY, CRAWL_PIPELINE,
+    PROCESSES, WORKERS, LEASED, QUEUED, QUEUED_TO_RENDER, BROWSER_WORKERS, BROWSERS, BROWSER_TABS, BROWSER_WAITING,
+    BROWSER_MEMORY, RENDERED, RENDERING_SECONDS, RENDERING_REQUESTS, BROWSERS_ENDED, REQUESTS, LAG, EVENTS, HISTORY,
+    RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED, CRAWL_STAGE, CRAWL_HELD, CRAWL_ITEMS,
+    CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG, CRAWL_LATENCY, CRAWL_PIPELINE,
 )  # fmt: skip
 """All metrics, in the order of the reference page. A new one must be added here, and to `Metrics` or a collector below;
 a test compares them."""
@@ -276,9 +300,18 @@ class _TallyCollector(Collector):
             (ITEMS, tally.items),
             (RECEIVED, tally.bytes),
             (RECLAIMED, tally.reclaimed),
+            (RENDERED, tally.browser.pages),
+            (RENDERING_SECONDS, tally.browser.seconds),
         ):
             yield CounterMetricFamily(info.name.removesuffix("_total"), info.description, value=value)
-        for info, value in ((IN_FLIGHT, tally.in_flight), (COMMITTING, tally.committing)):
+        for info, value in (
+            (IN_FLIGHT, tally.in_flight),
+            (COMMITTING, tally.committing),
+            (BROWSERS, tally.browser.running),
+            (BROWSER_TABS, tally.browser.tabs),
+            (BROWSER_WAITING, tally.browser.waiting),
+            (BROWSER_MEMORY, tally.browser.memory),
+        ):
             yield GaugeMetricFamily(info.name, info.description, value=value)
         yield _labelled_counter(FAILED, tally.failed)
         yield _labelled_counter(RETRIES, tally.retried)
@@ -286,6 +319,8 @@ class _TallyCollector(Collector):
         yield _labelled_counter(PROXY_FAILURES, tally.proxies)
         yield _labelled_counter(FAULTY_RESPONSES, tally.faulty_responses)
         yield _labelled_counter(DROPPED, tally.dropped)
+        yield _labelled_counter(RENDERING_REQUESTS, tally.browser.requests)
+        yield _labelled_counter(BROWSERS_ENDED, tally.browser.ended)
         yield _labelled_counter(TRIMMED, tally.trimmed)
         troubles = GaugeMetricFamily(TROUBLE.name, TROUBLE.description, labels=TROUBLE.labels)
         for trouble in tally.troubles:

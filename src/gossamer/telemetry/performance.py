@@ -222,9 +222,9 @@ class _Interval:
         """Return the measurement of this interval, and begin the next one."""
         seconds = self.age
         looks, slow_looks = max(1, self._looks), max(1, self._slow_looks)
-        downloader, transferring, scraper, pipelines, held, full, bytes_full, resting, capped, sites, places = (
-            each / looks for each in self._sums
-        )
+        sums = [each / looks for each in self._sums]
+        downloader, transferring, scraper, pipelines, held, full, bytes_full, resting, capped, sites, places = sums[:11]
+        browser, tabs_full = sums[11:]
         scheduler, pages, of_requests, empty = (each / slow_looks for each in self._waiting_sums)
         counts = self._stages.counts
         now = msgspec.structs.replace(counts)  # a copy, because the loop goes on counting
@@ -248,6 +248,9 @@ class _Interval:
             capped=_short(capped),
             sites=_short(sites),
             site_places=_short(places),
+            browser=_short(browser),
+            browser_full=_short(tabs_full),
+            rendered=now.rendered - was.rendered,
             stopped=_short(self._stopped),
             requested=now.requested - was.requested,
             responses=now.responses - was.responses,

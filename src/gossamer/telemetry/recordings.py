@@ -212,7 +212,7 @@ _SILENT_INTERVALS = 10
 COLUMNS = (
     "scheduler downloader  scraper pipelines     done      bytes |  items/s pages/s latency in_pipe   cpu blocked    "
     "lag | starved idle_cpus  fair pages sent empty dl_full bytes_full fastest fastest_item resp resp_s received "
-    "left failed moved stopped all_cpu rests capped sites places    pid seconds           at"
+    "left failed moved stopped all_cpu rests capped sites places browser tabs_full rendered    pid seconds           at"
 )
 """Headings of the rows. The first six are the stages, as the queues of a crawl; the middle is for people; the rest is
 for `gossamer diagnose`."""
@@ -233,7 +233,8 @@ def log_limits(process: MeasuredProcess) -> str:
     return (
         f"limits requests={limits.requests} site_requests={limits.site_requests} items={limits.items} "
         f"bytes={limits.bytes} delay={limits.delay:g} throttled={limits.throttled:d} shared={limits.shared:d} "
-        f"cpus={process.cpus} pid={process.pid} started={process.started:.3f} spider={'_'.join(process.name.split())}"
+        f"tabs={limits.tabs} cpus={process.cpus} pid={process.pid} started={process.started:.3f} "
+        f"spider={'_'.join(process.name.split())}"
     )
 
 
@@ -250,6 +251,7 @@ def log_row(one: Measurement, pid: int = 0) -> str:
         f"{one.responses / seconds:4.1f} {one.response_seconds:6.2f} {one.response_bytes:8d} "
         f"{one.attempts:4d} {one.failed:6d} {one.redirected:5d} {one.stopped:7.1f} {one.cpu / seconds:7.0%} "
         f"{one.resting:5.0%} {one.capped:6.0%} {one.sites:5.1f} {one.site_places:6.1f} "
+        f"{one.browser:7.1f} {one.browser_full:9.0%} {one.rendered:8d} "
         f"{pid:6d} {seconds:7.3f} {one.at:12.2f}"
     )
 
@@ -353,6 +355,7 @@ def _process(limits: dict[str, str], name: str) -> MeasuredProcess:
             delay=delay,
             throttled=bool(_number(limits, "throttled")),
             shared=bool(_number(limits, "shared")),
+            tabs=_number(limits, "tabs"),
         ),
     )
 
@@ -398,6 +401,9 @@ def _measurement(row: dict[str, float], before: Measurement | None, seconds: flo
         capped=get("capped", 0.0),
         sites=get("sites", 0.0),
         site_places=get("places", 0.0),
+        browser=get("browser", 0.0),
+        browser_full=get("tabs_full", 0.0),
+        rendered=int(get("rendered", 0)),
         requested=pages,
         page_responses=pages,
         responses=round(get("resp", get("pages/s", 0.0)) * seconds),

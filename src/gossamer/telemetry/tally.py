@@ -116,6 +116,52 @@ def rule_sentences(rules: dict[str, RuleCount]) -> list[str]:
     return lines
 
 
+class BrowserCounts(msgspec.Struct):
+    """Counts of the browsers of one process."""
+
+    running: int = 0
+    """Browsers that run now."""
+    tabs: int = 0
+    """Tabs that are open now."""
+    building: int = 0
+    """Pages that are built now."""
+    waiting: int = 0
+    """Pages that wait for a free tab now."""
+    memory: int = 0
+    """Memory of the browsers that run now, in bytes, when it was measured last."""
+    pages: int = 0
+    """Pages that were built."""
+    seconds: float = 0.0
+    """Time that these pages took, all together."""
+    requests: dict[str, int] = msgspec.field(default_factory=dict)
+    """Requests of these pages, besides their own, by result: sent, cached or refused."""
+    ended: dict[str, int] = msgspec.field(default_factory=dict)
+    """Browsers that have ended, by reason: retired (too many pages, too old, or too much memory) or crashed (by
+    itself, or killed because it did not answer)."""
+
+    def end(self, reason: str) -> None:
+        """Count the end of a browser."""
+        self.ended[reason] = self.ended.get(reason, 0) + 1
+
+    def without_current(self) -> "BrowserCounts":
+        """Return a copy with the totals only."""
+        return msgspec.structs.replace(self, running=0, tabs=0, building=0, waiting=0, memory=0)
+
+    def plus(self, other: "BrowserCounts") -> "BrowserCounts":
+        """Return the sum as a new object."""
+        return BrowserCounts(
+            running=self.running + other.running,
+            tabs=self.tabs + other.tabs,
+            building=self.building + other.building,
+            waiting=self.waiting + other.waiting,
+            memory=self.memory + other.memory,
+            pages=self.pages + other.pages,
+            seconds=self.seconds + other.seconds,
+            requests=_added(self.requests, other.requests),
+            ended=_added(self.ended, other.ended),
+        )
+
+
 class Tally(msgspec.Struct):
     """Counts since the process started. Settled: reported to the frontier, the queue of requests, with a result."""
 
@@ -173,6 +219,8 @@ class Tally(msgspec.Struct):
     """Assets that failed for good or were dropped, by reason."""
     bytes: int = 0
     """Bytes of pages and assets as received, before decoding."""
+    browser: BrowserCounts = msgspec.field(default_factory=BrowserCounts)
+    """Counts of the browsers that build pages."""
     in_flight: int = 0
     """Requests being fetched now."""
     fetching: dict[str, float] = msgspec.field(default_factory=dict)
@@ -257,7 +305,14 @@ class Tally(msgspec.Struct):
     def without_current(self) -> "Tally":
         """Return a copy with the totals only, without current state, for a process that has ended."""
         return msgspec.structs.replace(
-            self, in_flight=0, fetching={}, committing=0, waits={}, retry_at=0.0, troubles=[]
+            self,
+            in_flight=0,
+            fetching={},
+            committing=0,
+            waits={},
+            retry_at=0.0,
+            troubles=[],
+            browser=self.browser.without_current(),
         )
 
     def plus(self, other: "Tally") -> "Tally":
@@ -301,6 +356,7 @@ class Tally(msgspec.Struct):
             assets=self.assets + other.assets,
             assets_failed=_added(self.assets_failed, other.assets_failed),
             bytes=self.bytes + other.bytes,
+            browser=self.browser.plus(other.browser),
             in_flight=self.in_flight + other.in_flight,
             fetching=self.fetching | other.fetching,
             committing=self.committing + other.committing,

@@ -9,6 +9,7 @@ from gossamer.render.program import browser_user, find_program
 from gossamer.render.requests import LoadLimits, PageLoader
 from gossamer.render.tab import WaitLimits
 from gossamer.settings import Settings
+from gossamer.telemetry.tally import BrowserCounts
 
 
 def launch_options(settings: Settings) -> LaunchOptions:
@@ -21,9 +22,12 @@ def launch_options(settings: Settings) -> LaunchOptions:
     )
 
 
-def browser_backend(settings: Settings, http: FetchBackend, *, patience: Patience | None = None) -> BrowserBackend:
+def browser_backend(
+    settings: Settings, http: FetchBackend, *, patience: Patience | None = None, counts: BrowserCounts | None = None
+) -> BrowserBackend:
     """Return a backend that fetches through `http` and renders; without a browser, it raises BrowserMissing for each
-    page that is to be rendered. `patience`: as for BrowserBackend."""
+    page that is to be rendered. `patience`: as for BrowserBackend. `counts`: those of the
+    process; None: nothing reads them."""
     browser = settings.browser
     loads = LoadLimits(
         requests=browser.max_requests,
@@ -44,5 +48,5 @@ def browser_backend(settings: Settings, http: FetchBackend, *, patience: Patienc
         launch = launch_options(settings)
     except BrowserMissing as error:
         return BrowserBackend(http, error)
-    pool = BrowserPool(launch, limits, PageLoader(http, loads), waits)
+    pool = BrowserPool(launch, limits, PageLoader(http, loads), waits, counts)
     return BrowserBackend(http, pool, patience=patience)

@@ -198,6 +198,7 @@ async def open_worker(
                 site_requests=site_concurrency(run.crawl) if run is not None else 0,
                 bytes=parts.budget.limit_bytes,
                 delay=_requested_delay(run.crawl) if run is not None else 0.0,
+                tabs=settings.browser.processes * settings.browser.tabs if takes_browser_lane(settings, run) else 0,
                 shared=True,
             )
             stages = WorkerStages(worker, parts.tally, parts.budget, site_requests=limits.site_requests)
@@ -425,7 +426,9 @@ class _WorkerParts:
         """Return the backend of rendered pages, which is imported late: most crawls render none."""
         from gossamer.wiring.browser import browser_backend
 
-        self._browser = browser_backend(self._settings, self._clients, patience=patience(self._settings, self._run))
+        self._browser = browser_backend(
+            self._settings, self._clients, patience=patience(self._settings, self._run), counts=self.tally.browser
+        )
         return self._browser
 
     def _crawl_sessions(self) -> "CrawlSessions":

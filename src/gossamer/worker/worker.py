@@ -544,6 +544,7 @@ class WorkerStages:
             redirected=sum(count for status, count in by_status.items() if _REDIRECTS_FROM <= status < _ERRORS_FROM),
             response_seconds=tally.response_seconds,
             response_bytes=tally.bytes,
+            rendered=tally.browser.pages,
             items=tally.items,
         )
 
@@ -565,6 +566,8 @@ class WorkerStages:
             is_capped=self._worker.is_capped,
             sites=sites,
             site_places=sites * self._site_requests,
+            browser=self._tally.browser.building + self._tally.browser.waiting,
+            is_browser_full=self._tally.browser.waiting > 0,
         )
 
     def waiting(self) -> Waiting:

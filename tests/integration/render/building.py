@@ -11,7 +11,10 @@ from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.model.rendering import RenderStep
 from gossamer.net.resolve import parse_override
 from gossamer.render.backend import BrowserBackend
+from gossamer.render.browser import Browser
+from gossamer.render.pool import BrowserPool
 from gossamer.settings import Settings, load
+from gossamer.telemetry.tally import BrowserCounts
 from gossamer.wiring.browser import browser_backend
 from gossamer.wiring.worker import make_clients, make_resolver
 
@@ -30,6 +33,11 @@ class Builder:
     def page(self, path: str, body: str | Answer) -> None:
         """Put a page on the site."""
         self.web.mount("shop.test", path, html(body) if isinstance(body, str) else body)
+
+    def browsers(self) -> list[Browser]:
+        """The browsers that run."""
+        assert isinstance(self.backend._pool, BrowserPool)
+        return list(self.backend._pool._browsers)
 
     async def build(
         self, path: str, *, because: str = "asked", learns: bool = False, steps: tuple[RenderStep, ...] = ()
@@ -56,11 +64,12 @@ class Builder:
 
 
 @asynccontextmanager
-async def building(**changed: Any) -> AsyncIterator[Builder]:
-    """A browser of this process and a site. `changed`: settings by dotted name with `__` for the dot."""
+async def building(counts: BrowserCounts | None = None, **changed: Any) -> AsyncIterator[Builder]:
+    """A browser of this process and a site. `counts`: counts its browsers. `changed`: settings by dotted name with `__`
+    for the dot."""
     settings = settings_of(**changed)
     clients = make_clients(settings, make_resolver(settings))
-    backend = browser_backend(settings, clients)
+    backend = browser_backend(settings, clients, counts=counts)
     try:
         async with serve(WebSpec(hosts=1, pages=1)) as web:
             yield Builder(web, backend)

@@ -105,6 +105,14 @@ SPIDERS = [
         {"downloader": 1.0, "pages": 1.0, "transferring": 1.0, "sites": 1.0, "site_places": 8.0, "resting": 0.9},
         limits={"delay": 0.5, "shared": True},
     ),
+    Spider(  # pages wait for a tab, and the machine has CPUs left
+        "browser", {"browser": 9.0, "browser_full": 0.95, "rendered": 8, "page_responses": 8}, "tabs", 8, 2.0,
+        {"tabs": 4, "shared": True},
+    ),
+    Spider(  # pages wait for a tab, and browsers use all CPUs
+        "browser", {"browser": 9.0, "browser_full": 0.95, "rendered": 8, "page_responses": 8, "idle_cpus": 0.1},
+        "machines", 2, 2.0, {"tabs": 4, "shared": True},
+    ),
     Spider("rate_limit", {"transferring": 2.0}),
     Spider("rate_limit", {"downloader": 3.0, "pages": 3.0, "transferring": 3.0}),
 ]  # fmt: skip
