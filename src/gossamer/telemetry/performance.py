@@ -225,9 +225,8 @@ class _Interval:
         mean = Occupancy._make(each / looks for each in self._sums)
         scheduler, pages, of_requests, empty = (each / slow_looks for each in self._waiting_sums)
         counts = self._stages.counts
-        now = msgspec.structs.replace(counts)  # a copy, because the loop goes on counting
-        was, self._counts = self._counts, now
-        lag, longest_lag = ping.take()
+        was, self._counts = self._counts, msgspec.structs.replace(counts)  # a copy: the loop goes on counting
+        now, (lag, longest_lag) = self._counts, ping.take()
         measurement = Measurement(
             at=round(self._now(), 3),
             seconds=round(seconds, 4),
