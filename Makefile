@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
 EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores analytics analytics-programs docs dist proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls analytics analytics-programs docs dist proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
@@ -89,6 +89,9 @@ jobs: setup  ## Jobs on four nodes under fire: SEEDS=50 runs of 500 jobs, none m
 schedules: setup  ## 60 schedules of one second on two managers, one of which is killed now and then: SEEDS=10 runs of a minute.
 	$(BIN)/python -m tests.schedules --seeds $(or $(SEEDS),10) $(ARGS)
 
+recrawls: setup  ## Services keep a site up to date while they and their servers are killed: SEEDS=20 runs of a minute.
+	$(BIN)/python -m tests.recrawls --seeds $(or $(SEEDS),20) $(ARGS)
+
 stores: setup  ## 100,000 items of a crawl into each store, whose server is killed twice, as is the crawl: none lost, none twice (ARGS=mysql: only this one).
 	$(BIN)/python -m tests.stores $(ARGS)
 
@@ -123,7 +126,7 @@ docs: .cache/docs/.installed  ## The documentation as a site with search, in .ca
 dist: setup  ## What a release uploads, in dist/: the crawler, and the compiled extension for what can be built here (needs cargo).
 	tools/dist $(ARGS)
 
-proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs, schedules and stores runs into the documentation.
+proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs, schedules, stores and recrawls runs into the documentation.
 	$(BIN)/python -m tests.proof adopt
 
 kafka: setup  ## A Kafka broker to try things with, until Ctrl-C (needs Java and Maven).
