@@ -1,5 +1,4 @@
-"""Verdicts of the proving programs (chaos, politeness, hostile, soak, scale, jobs, schedules, stores,
-recrawls) as JSON files.
+"""Verdicts of the proving programs (chaos, politeness, hostile and others) as JSON files.
 
 Each program writes its verdict to `.cache/proofs`. A program whose runs may be done in parts, in several processes or
 after an interruption, writes each part as NAME.part-SEED.json, where SEED is its first one.

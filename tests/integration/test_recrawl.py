@@ -218,6 +218,30 @@ def test_selectors_say_which_text_counts(tmp_path: Path, site: Served) -> None:
     assert [change["what"] for change in changes(tmp_path, site)] == [[], ["bytes", "text"]]
 
 
+def test_versions_are_kept_and_compared(tmp_path: Path, site: Served) -> None:
+    for text in ("One sentence. A second.", "One sentence. Another second.", "All new."):
+        write(site, "index.html", text)
+        recrawl(tmp_path, site, "--versions", "2")
+
+    def lines(*arguments: str) -> list[str]:
+        done = subprocess.run(
+            command("crawls", *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=110
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    found = [json.loads(line) for line in lines("changes", "--json", "--diff")]
+    assert [change["diff"].splitlines()[2:] for change in found] == [
+        [],
+        [],  # the first version is not kept any more
+        ["@@ -1,2 +1 @@", "-One sentence.", "-Another second.", "+All new."],
+    ]
+    assert any("+All new." in line for line in lines("changes", "--diff"))
+    kept = [json.loads(line) for line in lines("history", f"{site.url}/", "--json")]
+    assert [version["hash"] for version in kept] == [found[2]["new_hash"], found[1]["new_hash"]]
+    assert "Another second." in "".join(lines("history", f"{site.url}/", "--show", kept[1]["hash"]))
+
+
 def test_a_cursor_that_does_not_exist_is_refused(tmp_path: Path, site: Served) -> None:
     write(site, "index.html")
     recrawl(tmp_path, site)

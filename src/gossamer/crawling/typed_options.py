@@ -170,6 +170,9 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     drop=SELECTOR for the main text, in CSS. For example '/news/ every=1h level=text drop=.teaser'."""
     tell_unchanged: bool
     """With recrawl, also note the fetches that found no change, as unchanged."""
+    versions: int
+    """With recrawl, number of the last versions of each page that the index keeps; gossamer crawls changes --diff
+    compares them."""
     index: PathLike
     """Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for workers on
     several machines, or for all crawls of a service. Empty: a file in the data directory."""

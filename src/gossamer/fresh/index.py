@@ -8,6 +8,7 @@ Fixed: the tables, which later releases read; and that a page, its schedule and 
 import math
 import random
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -22,12 +23,15 @@ from gossamer.fresh.page import (
     Found,
     IndexedFacts,
     IndexedPage,
+    PageKind,
     PageState,
+    PageVersion,
     VisitSchedule,
     announce,
     digest,
     is_forgotten,
     settle,
+    shown_hash,
 )
 from gossamer.fresh.rules import RevisitRules, is_told, limits_of
 from gossamer.model.crawl import RevisitOptions, RevisitRule
@@ -60,6 +64,8 @@ _TABLES: Final = (
     "change {blob} NOT NULL)",
     "CREATE TABLE IF NOT EXISTS signals (domain INTEGER PRIMARY KEY, trust DOUBLE PRECISION NOT NULL)",
     "CREATE TABLE IF NOT EXISTS templates (pattern TEXT PRIMARY KEY, since BIGINT NOT NULL, pages BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS versions (page BIGINT NOT NULL, hash BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, "
+    "encoding TEXT NOT NULL, content {blob} NOT NULL, PRIMARY KEY (page, hash))",
     "CREATE TABLE IF NOT EXISTS rounds (number {serial}, begun DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, "
     "run BIGINT NOT NULL, is_plain SMALLINT NOT NULL, entered BIGINT NOT NULL)",
 )
@@ -266,6 +272,11 @@ class PageIndex:
         rows = self._database.rows(f"SELECT {_COLUMNS} FROM pages WHERE {condition}", [value])
         return {row[0]: _page(row) for row in rows}
 
+    @property
+    def keeps_versions(self) -> bool:
+        """True if fetches need their content."""
+        return self._options.versions > 0
+
     def rule(self, url: str) -> RevisitRule:
         """Return the rule of a page."""
         return self._rules.of(url)
@@ -309,7 +320,11 @@ class PageIndex:
                 rows,
             )
             self._learn(signals)
+            if self._options.versions:
+                self._keep_versions(keys, fetches)
             if forgotten:
+                condition, value = database.chosen("page", forgotten)
+                database.run(f"DELETE FROM versions WHERE {condition}", [value])
                 condition, value = database.chosen("key", forgotten)
                 database.run(f"DELETE FROM pages WHERE {condition}", [value])
             database.run_many(
@@ -363,6 +378,34 @@ class PageIndex:
         condition, value = self._database.chosen("domain", list(domains))
         rows = self._database.rows(f"SELECT domain, trust FROM signals WHERE {condition}", [value])
         return {int(domain): float(trust) for domain, trust in rows}
+
+    def _keep_versions(self, keys: Sequence[int], fetches: Sequence[Fetch]) -> None:
+        """Keep the pages that were fetched, and of each the last versions only."""
+        rows = [
+            (key, one.body, one.at, one.encoding, zlib.compress(one.content), one.at)
+            for key, one in zip(keys, fetches, strict=True)
+            if one.found is Found.CONTENT and one.kind is PageKind.PAGE
+        ]
+        self._database.run_many(
+            "INSERT INTO versions (page, hash, at, encoding, content) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (page, hash) DO UPDATE SET at = ?",
+            rows,
+        )
+        self._database.run_many(
+            "DELETE FROM versions WHERE page = ? AND at < (SELECT min(at) FROM "
+            "(SELECT at FROM versions WHERE page = ? ORDER BY at DESC LIMIT ?) AS latest)",
+            [(row[0], row[0], self._options.versions) for row in rows],
+        )
+
+    def versions(self, url: str) -> list[PageVersion]:
+        """Return the versions of a page that are kept, the latest first."""
+        rows = self._database.rows(
+            "SELECT at, hash, content, encoding FROM versions WHERE page = ? ORDER BY at DESC", [self.key(url)]
+        )
+        return [
+            PageVersion(float(at), shown_hash(hashed), zlib.decompress(content), encoding)
+            for at, hashed, content, encoding in rows
+        ]
 
     def _with_templates(self, changes: list[Change]) -> list[Change]:
         """Return changes where pages of one pattern that have other bytes and the same text are one change, from the

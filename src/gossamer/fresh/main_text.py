@@ -3,10 +3,12 @@
 Fixed: the result, because indexes store its hash: after another release every page would count as changed once.
 """
 
+import difflib
 import re
 
 from gossamer.extract.document import HtmlDocument, node_text
 from gossamer.extract.selectors import compile_css
+from gossamer.fresh.page import PageVersion
 from gossamer.policy.urls import fingerprint
 
 _LEFT_OUT = "script,style,noscript,template,nav,header,footer,aside,form,time,svg,iframe"
@@ -45,3 +47,12 @@ def main_text(body: bytes, encoding: str, *, keep: str = "", drop: str = "") -> 
                 node.decompose()
             return _BLANKS.sub(" ", node_text(found[0])).strip()
     return ""
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?:;]) ")
+
+
+def text_difference(url: str, old: PageVersion, new: PageVersion) -> list[str]:
+    """Return a unified diff of the main texts of two versions of a page, a line for each sentence."""
+    before, after = (_SENTENCE_END.split(main_text(one.content, one.encoding)) for one in (old, new))
+    return list(difflib.unified_diff(before, after, f"{url} {old.hash}", f"{url} {new.hash}", lineterm="", n=1))

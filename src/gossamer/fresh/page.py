@@ -108,6 +108,9 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     target: str = ""
     """URL that it redirects to."""
     kind: PageKind = PageKind.PAGE
+    content: bytes = b""
+    """The page itself, where versions are kept."""
+    encoding: str = ""
 
 
 class IndexedFacts(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -238,8 +241,8 @@ def settle(page: IndexedPage, fetch: Fetch, schedule: VisitSchedule, chance: flo
         since=since,
         what=what,
         status=fetch.status,
-        old_hash=_shown(old_body) if old_body != facts.body and before is not PageState.FAILED else "",
-        new_hash=_shown(facts.body) if kind is not ChangeKind.GONE else "",
+        old_hash=shown_hash(old_body) if old_body != facts.body and before is not PageState.FAILED else "",
+        new_hash=shown_hash(facts.body) if kind is not ChangeKind.GONE else "",
         target=fetch.target,
         id=_change_id(fetch, kind),
     )
@@ -362,7 +365,19 @@ def _take_validators(facts: IndexedFacts, fetch: Fetch, *, keep: bool = False) -
         facts.modified = packed_date(fetch.modified)
 
 
-def _shown(value: int) -> str:
+class PageVersion(msgspec.Struct, frozen=True):
+    """A version of a page."""
+
+    at: float
+    """Unix time of the fetch that found it."""
+    hash: str
+    """As `new_hash` of the change."""
+    content: bytes
+    encoding: str
+
+
+def shown_hash(value: int) -> str:
+    """Return a hash as changes have it; empty for 0."""
     return f"{value & (1 << 64) - 1:016x}" if value else ""
 
 

@@ -77,6 +77,11 @@ class IndexedVisits:
                     if output.asset is None and isinstance(output.record, PageRecord):
                         kind, rule = _kind(page.settlement.lease, output), index.rule(output.record.url)
                         found = fetches_of(output, output.record, kind, rule, items)
+                        if index.keeps_versions:
+                            found = [
+                                msgspec.structs.replace(one, content=output.body, encoding=output.record.encoding)
+                                for one in found
+                            ]
                         fetches.update((fetch.url, fetch) for fetch in found)
             index.settle(list(fetches.values()))
             for page in pages:

@@ -177,6 +177,8 @@ class RevisitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     rules: tuple[RevisitRule, ...] = ()
     unchanged: bool = False
     """True: fetches that found no change are told, too."""
+    versions: int = 0
+    """Number of the last versions of each page that the index keeps."""
 
     @property
     def budget_rate(self) -> float | None:

@@ -436,6 +436,12 @@ class CrawlSettings(SettingGroup):
         "With recrawl, also note the fetches that found no change, as unchanged",
         option=SettingOption(WHAT),
     )
+    versions: Annotated[int, integers(0, 1000)] = field_of(
+        0,
+        "With recrawl, number of the last versions of each page that the index keeps; gossamer crawls changes --diff "
+        "compares them",
+        option=SettingOption(WHAT, "N"),
+    )
     index: str = field_of(
         "",
         "Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for workers "

@@ -471,7 +471,7 @@ def check_recrawl(settings: Settings, *, fresh: bool) -> None:
     BadInput."""
     crawl = settings.crawl
     if not keeps_index(settings):
-        for name in ("budget", "recrawl_rule", "tell_unchanged", "index"):
+        for name in ("budget", "recrawl_rule", "tell_unchanged", "versions", "index"):
             if getattr(crawl, name):
                 raise BadInput(
                     f"the crawl is not kept up to date. Add {named('recrawl', True)} or {named('recrawl_once', True)}.",
@@ -514,6 +514,7 @@ def revisit_options(settings: Settings) -> RevisitOptions | None:
         confirm=0.0 if crawl.recrawl_once else min(_CONFIRM_SECONDS, longest),
         rules=tuple(map(parse_revisit_rule, crawl.recrawl_rule)),
         unchanged=crawl.tell_unchanged,
+        versions=crawl.versions,
     )
 
 

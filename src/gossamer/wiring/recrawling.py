@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, SinkError
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.store import IndexStore
 from gossamer.fresh.visited import IndexedVisits
@@ -52,9 +52,21 @@ def delete_index(note: CrawlNote) -> None:
     index.delete()
 
 
-def open_visits(settings: Settings) -> IndexedVisits:
-    """Return the indexes of the crawls that a worker fetches for."""
-    return IndexedVisits(partial(open_index, settings), SinkThread("page-index"))
+def open_visits(settings: Settings, *, of_service: bool) -> IndexedVisits:
+    """Return the indexes of the crawls that a worker fetches for. `of_service`: it is a worker of a service."""
+    opened = partial(_open_shared_index if of_service else open_index, settings)
+    return IndexedVisits(opened, SinkThread("page-index"))
+
+
+def _open_shared_index(settings: Settings, crawl: CrawlId, terms: Terms) -> PageIndex:
+    """Open the index of a crawl of a service. Raises SinkError where the worker and the service share no place for
+    it: what the worker fetched would be in an index that no recrawler reads."""
+    if settings.frontier and not is_store(settings.crawl.index):
+        raise SinkError(
+            f"the crawl {crawl} is kept up to date, and this worker has no database for its page index. Set "
+            "crawl.index to that of the service"
+        )
+    return open_index(settings, crawl, terms)
 
 
 def _key_of(terms: Terms) -> Callable[[str], str]:

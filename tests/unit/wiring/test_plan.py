@@ -115,6 +115,7 @@ SAME_CRAWL: dict[str, Any] = {
     "recrawl_max": "9d",
     "recrawl_rule": ("/x every=1h",),
     "tell_unchanged": True,
+    "versions": 3,
     "index": "x.db",
 }
 """How it is carried out, and where its records go."""

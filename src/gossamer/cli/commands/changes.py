@@ -1,6 +1,7 @@
-"""`gossamer crawls changes` and `freshness`: what a crawl that is kept up to date has found, and how up to date it is.
+"""`gossamer crawls changes`, `history` and `freshness`: what a crawl that is kept up to date has found, the versions of
+its pages, and how up to date it is.
 
-Both read the page index of the crawl, and may run beside it. Fixed: flags, exit codes, and the fields of `--json`.
+They read the page index of the crawl, and may run beside it. Fixed: flags, exit codes, and the fields of `--json`.
 """
 
 import time
@@ -10,10 +11,12 @@ from typing import Annotated, Any
 import msgspec
 
 from gossamer.cli import options, terminal
-from gossamer.cli.parser import option
+from gossamer.cli.parser import argument, option
 from gossamer.errors import BadInput
 from gossamer.fresh.index import PageIndex
+from gossamer.fresh.main_text import text_difference
 from gossamer.fresh.page import Change
+from gossamer.policy.urls import from_user_input
 from gossamer.policy.words import duration_text
 from gossamer.settings import Settings
 from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note
@@ -41,6 +44,14 @@ def changes(
     ] = 0,
     crawl_id: CrawlIdOption = None,
     *,
+    diff: Annotated[
+        bool,
+        option(
+            "--diff",
+            help="Also print how the main texts differ, where --versions has kept them.",
+            panel=options.DISPLAY,
+        ),
+    ] = False,
     json: Annotated[bool, option("--json", help="Print one JSON object a line.", panel=options.DISPLAY)] = False,
     **given: Any,
 ) -> None:
@@ -57,10 +68,50 @@ def changes(
     try:
         while found := index.changes(since, _CHANGES_AT_ONCE):
             for change in found:
-                terminal.print_result(_json_line(change) if json else _line(change))
+                lines = _difference(index, change) if diff else []
+                terminal.print_result(_json_line(change, "\n".join(lines) if diff else None) if json else _line(change))
+                for line in () if json else lines:
+                    terminal.print_result(f"       {line}")
             since = found[-1].cursor
     finally:
         index.close()
+
+
+@options.takes("data_dir")
+def history(
+    url: Annotated[str, argument(metavar="URL", help="The page.", show_default=False)],
+    hash: Annotated[str, option("--show", metavar="HASH", help="Print the version with this hash.")] = "",
+    crawl_id: CrawlIdOption = None,
+    *,
+    json: Annotated[bool, option("--json", help="Print one JSON object a line.", panel=options.DISPLAY)] = False,
+    **given: Any,
+) -> None:
+    """List the versions of a page that a crawl with --versions has kept, the latest first.
+
+    gossamer crawls history https://example.com/
+
+    gossamer crawls history https://example.com/ --show 5d41402abc4b2a76
+    """
+    index = _open(options.load_settings(given), crawl_id)
+    try:
+        found = index.versions(from_user_input(url))
+    finally:
+        index.close()
+    if not found:
+        raise BadInput(
+            f"no version of {url} is kept. A crawl with --versions N keeps the last N versions of its pages."
+        )
+    if hash:
+        chosen = [version for version in found if version.hash == hash]
+        if not chosen:
+            raise BadInput(f"no version of {url} has the hash {hash}. There are: {', '.join(v.hash for v in found)}")
+        terminal.print_result(chosen[0].content.decode(chosen[0].encoding or "utf-8", "replace"))
+        raise SystemExit(0)
+    for version in found:
+        row = {"at": _time(version.at), "hash": version.hash, "bytes": len(version.content)}
+        text = f"{row['at']}  {version.hash}  {len(version.content):,} bytes"
+        terminal.print_result(msgspec.json.encode(row).decode() if json else text)
+    raise SystemExit(0)
 
 
 @options.takes("data_dir")
@@ -125,8 +176,17 @@ def _open(settings: Settings, crawl_id: str | None) -> PageIndex:
     return open_noted_index(notes[0])
 
 
-def _json_line(change: Change) -> str:
-    """Return a change as a JSON object with all fields."""
+def _difference(index: PageIndex, change: Change) -> list[str]:
+    """Return how the main text has changed; empty: a version is not kept."""
+    if not change.old_hash or not change.new_hash:
+        return []
+    kept = {version.hash: version for version in index.versions(change.url)}
+    old, new = kept.get(change.old_hash), kept.get(change.new_hash)
+    return text_difference(change.url, old, new) if old is not None and new is not None else []
+
+
+def _json_line(change: Change, difference: str | None) -> str:
+    """Return a change as a JSON object with all fields. `difference`: of the main texts; None: it is not asked for."""
     at, since = (_time(moment) for moment in (change.at, change.since))
     row = {
         "cursor": change.cursor,
@@ -142,6 +202,8 @@ def _json_line(change: Change) -> str:
         "target": change.target,
         "pattern": change.pattern,
     }
+    if difference is not None:
+        row["diff"] = difference
     return msgspec.json.encode(row).decode()
 
 

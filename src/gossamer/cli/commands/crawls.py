@@ -24,7 +24,7 @@ import msgspec
 from rich.cells import cell_len
 
 from gossamer.cli import options, tables, terminal
-from gossamer.cli.commands.changes import changes, freshness
+from gossamer.cli.commands.changes import changes, freshness, history
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.past_crawls import failure_examples, forget_past, past_crawls
 from gossamer.cli.running import run as run_loop
@@ -579,3 +579,4 @@ def _local_time(moment: float) -> str:
 
 app.command("changes")(changes)
 app.command("freshness")(freshness)
+app.command("history")(history)

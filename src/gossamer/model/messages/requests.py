@@ -59,6 +59,7 @@ class RecrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     max: str = "30d"
     rules: tuple[RecrawlRule, ...] = ()
     unchanged: bool = False
+    versions: int = 0
 
     def options(self) -> RevisitOptions:
         """Return the options as workers get them. The texts must match the schema. Raises RequestRejected."""
@@ -77,6 +78,7 @@ class RecrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             confirm=min(600.0, longest),
             rules=tuple(rule.rule() for rule in self.rules),
             unchanged=self.unchanged,
+            versions=self.versions,
         )
 
 
