@@ -8,14 +8,13 @@ Fixed: a file with the records of another crawl is neither emptied nor added to,
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gossamer.crawling.work import CrawlResult
 from gossamer.errors import BadInput
-from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState, Run, Terms
+from gossamer.model.crawl import CrawlState, Terms
 from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Destination, ItemRecord
 from gossamer.option_names import named
@@ -41,6 +40,9 @@ from gossamer.wiring.frontier import (
 )
 from gossamer.wiring.outputs import spool_folder, table_options
 
+if TYPE_CHECKING:  # imported late: most crawls have no index
+    from gossamer.crawling.visits import Visits
+
 
 def exists(output: Destination) -> bool:
     """Return whether an output is a file with content, local or remote. Raises SinkError for a server that cannot be
@@ -56,17 +58,6 @@ def may_be_made(output: Destination) -> bool:
 # --- outputs that exist before the crawl ------------------------------------------------------------------------------
 
 
-class RoundOfVisits(Protocol):
-    """Pages of a crawl that is kept up to date, which a run visits. Its methods may be repeated."""
-
-    async def has_visits(self, *, is_known: bool) -> bool:
-        """Return whether there is something to fetch. `is_known`: the frontier knows the crawl; it may have lost what
-        an earlier command has entered otherwise."""
-
-    async def enter(self, frontier: ValkeyFrontier, run: Run) -> int:
-        """Add the pages to the run, and return how many were new to it."""
-
-
 class StartOptions(msgspec.Struct, frozen=True):
     """Options of a person for the beginning of a crawl, and for outputs that exist. They are --fresh and --append."""
 
@@ -76,7 +67,7 @@ class StartOptions(msgspec.Struct, frozen=True):
     """True: outputs keep what they hold, whichever crawl wrote it."""
     named_outputs: bool = True
     """False: no output is named, and the default one is used."""
-    round: "RoundOfVisits | None" = None
+    round: "Visits | None" = None
     """Pages to visit in a run of their own. None: the crawl is not kept up to date."""
     resume_command: str = ""
     """Command line that resumes the crawl, for its note. Empty: a program starts the crawl."""

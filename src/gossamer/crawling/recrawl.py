@@ -17,12 +17,11 @@ import msgspec
 
 from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions
+from gossamer.crawling.visits import Visits
 from gossamer.crawling.work import CrawlResult, Observer, WorkControl
-from gossamer.fresh.index import BEFORE_ALL, PageIndex, Round
+from gossamer.fresh.index import PageIndex
 from gossamer.fresh.page import Change, IndexedPage
-from gossamer.fresh.rounds import KeptCrawl, RoundPlanner
-from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Run
+from gossamer.fresh.rounds import RoundPlanner
 from gossamer.policy.revisits import DAY_SECONDS
 from gossamer.policy.scope import scope_of
 from gossamer.policy.words import counted
@@ -30,59 +29,6 @@ from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.wiring.plan import Plan
 from gossamer.wiring.recrawling import open_index
-
-_PAGES_AT_ONCE = 1000
-"""Pages that are read from the index and added to the frontier at a time. More take memory, fewer take calls."""
-
-
-class Visits:
-    """Pages that one round visits. Implements RoundOfVisits (crawling/outputs.py)."""
-
-    def __init__(self, index: PageIndex, current: Round, plan: Plan, *, only_missing: bool = False) -> None:
-        """`only_missing`: visit only the pages that wait for a confirmation that they are gone."""
-        self._index = index
-        self._round = current
-        self._plan = plan
-        self._only_missing = only_missing
-
-    async def has_visits(self, *, is_known: bool) -> bool:
-        return await asyncio.to_thread(self._has_visits, is_known)
-
-    def _has_visits(self, is_known: bool) -> bool:
-        if self._round.run and not is_known and not self._only_missing:
-            # The frontier lost a run that was not over, with links of pages that are in the index: all pages are read
-            # again for their links.
-            self._round = self._index.restart_round(self._round, time.time())
-        return bool(self._pages(after=BEFORE_ALL, limit=1)) or bool(self._new_seeds())
-
-    def _pages(self, *, after: int, limit: int) -> list[IndexedPage]:
-        if self._only_missing:
-            return self._index.unconfirmed(after=after, limit=limit)
-        return self._index.visits(self._round, after=after, limit=limit)
-
-    def _new_seeds(self) -> list[str]:
-        """Return the given URLs that the index does not know."""
-        if self._only_missing:
-            return []
-        keys = {self._index.key(url): url for url in self._plan.seeds}
-        return [keys[key] for key in keys.keys() - self._index.known(keys)]
-
-    async def enter(self, frontier: ValkeyFrontier, run: Run) -> int:
-        self._round = await asyncio.to_thread(self._index.enter_run, self._round, run.number)
-        plan, added = self._plan, 0
-        kept = KeptCrawl(crawl=plan.crawl, spider=plan.spider, priority=plan.priority, terms=plan.terms)
-        seeds = set(await asyncio.to_thread(self._new_seeds))
-        for batches in msgspec.structs.replace(plan, seeds=tuple(url for url in plan.seeds if url in seeds)).batches(
-            frontier.secret
-        ):
-            added += (await frontier.add(run, plan.terms, batches, seeds=True)).added
-        after = BEFORE_ALL
-        while pages := await asyncio.to_thread(self._pages, after=after, limit=_PAGES_AT_ONCE):
-            after = pages[-1].key
-            batches = kept.batches(pages, frontier.secret, is_plain=self._round.is_plain)
-            added += (await frontier.add(run, plan.terms, batches, seeds=True)).added
-        return added
-
 
 _SCOPE_FIELDS = (
     "maxdepth",
