@@ -149,6 +149,16 @@ async def test_a_login_that_gets_no_answer_is_tried_again_like_a_page(tmp_path: 
     assert site.logins == ["alice"]
 
 
+async def test_a_page_that_the_account_may_not_see_costs_one_login_and_fails(tmp_path: Path) -> None:
+    async with members(10) as (web, site):
+        site.forbidden = "/p/7"
+        crawled = await crawl_members(tmp_path, web, session_file(tmp_path, web, "alice"))
+    [failed] = [page for page in crawled.pages if not page.success]
+    assert (failed.url.rpartition("/")[2], failed.reason) == ("7", "logged_out")
+    assert len(crawled.pages) == 10
+    assert site.logins == ["alice", "alice"]
+
+
 async def test_cookies_that_a_person_exports_begin_a_session(tmp_path: Path) -> None:
     async with members(10) as (web, site):
         [name] = site.begin_sessions("alice")

@@ -68,6 +68,8 @@ class Members:
         """True: the first page is for all, and begins a session."""
         self.busy = 0
         """Number of logins that are answered with 503."""
+        self.forbidden = ""
+        """Path that no member may see: it leads to the login. Empty: none."""
         self.has_scripts = False
         """True: pages are built by a script, which sends back a cookie that it can read."""
         self.session_names: list[str] = []
@@ -102,7 +104,7 @@ class Members:
             self.logouts += 1
             self._sessions.pop(cookies.get("sid", ""), None)
             return redirect("/help")
-        if session is None or not session.left:
+        if session is None or not session.left or parts.path == self.forbidden:
             return redirect(f"/login?next={parts.path}")
         if self.has_scripts and not parts.path.startswith("/api/"):
             return html(_SHELL)
@@ -121,7 +123,8 @@ class Members:
         links = [each for each in (2 * number + 1, 2 * number + 2, number - 1) if 0 < each < self._pages]
         return html(
             _HEAD.format(title=f"Page {number}")
-            + f"<p id=member>{escape(session.user)}</p><a href=/>Home</a> <a href=/logout>Log out</a> "
+            + f"<p id=member>{escape(session.user)}</p><p id=visit>{len(self.visits)}</p>"
+            + "<a href=/>Home</a> <a href=/logout>Log out</a> "
             + " ".join(f"<a href=/p/{each}>{each}</a>" for each in links)
             + "</body></html>"
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ from gossamer.session.stored_jar import JarStore, StoredJar
 _MOST_VISITOR_PAGES = 10
 """Pages in a row that look as to a visitor after a login, from which the login itself counts as failed. Fewer end a
 crawl whose first pages no account may see; more fetch in vain."""
+_MOST_REPEATED = 1000
+"""Requests that a session remembers as repeated. With fewer, a forbidden page may cost several logins."""
 _HIDDEN = frozenset(("cookie", "authorization"))
 _COOKIE_HEADERS = frozenset(("set-cookie",))
 
@@ -47,6 +50,8 @@ class SiteSession:
         self._has_page = False
         """True: a page was fetched since the last login."""
         self._visitor_pages = 0
+        self._repeated: OrderedDict[str, int] = OrderedDict()
+        """Number of the login by which a request is repeated, by its id."""
         self._signs = login.signs if login is not None else None
         self._selector: CssSelector | None = None
         if self._signs is not None and self._signs.selector:
@@ -196,6 +201,17 @@ class SiteSession:
                     "session file."
                 )
             return False
+
+    def repeat(self, request_id: str) -> None:
+        """Record that a request is sent again by the login of now."""
+        self._repeated[request_id] = self.number
+        if len(self._repeated) > _MOST_REPEATED:
+            self._repeated.popitem(last=False)
+
+    def was_made_for(self, request_id: str, number: int) -> bool:
+        """Return whether a request was repeated by the login of this number. If it fails again, it is the page's
+        fault."""
+        return self._repeated.get(request_id) == number
 
     # --- the login ----------------------------------------------------------------------------------------------------
 

@@ -88,6 +88,9 @@ _READING_FACTOR = 2
 one lets fewer large pages be read at once."""
 _PAUSED_SECONDS = 1.0
 """Time after which a login asks again whether its site, which is paused, may be fetched from. Shorter costs calls."""
+_MOST_RENEWALS = 10
+"""Times that a page is repeated because its session had ended, by all workers together. The page ends earlier where one
+worker sees it twice; fewer fail pages that were given from one worker with an old session to the next."""
 _SHOWN_CHARACTERS = 200
 """Characters of an invalid Location that a record shows. More only make failed records larger."""
 _NOT_TOLD = (DropReason.DUPLICATE, DropReason.BUDGET, DropReason.STOPPED, DropReason.EXPIRED, DropReason.MOVED)
@@ -329,15 +332,15 @@ class Fetcher:
             session.on_page()
             return fetched, None
         try:
-            is_current = attempt.login_number == session.number
-            if attempt.payload.renewals and is_current:
+            number, request_id = attempt.login_number, attempt.request_id
+            if session.was_made_for(request_id, number) or attempt.payload.renewals >= _MOST_RENEWALS:
                 return fetched, self._fail(attempt, "logged_out", "", fetched)
-            await session.renew(attempt.login_number, attempt.login_request, partial(self._send_login, attempt))
+            await session.renew(number, attempt.login_request, partial(self._send_login, attempt))
+            session.repeat(request_id)
         except LoginFailed as error:
             self._sessions_of(attempt.lease.run).fail(error)
             return fetched, self._requeue(attempt, Outcome.FORWARDED)
-        payload = attempt.packed_again() if is_current else attempt.lease.payload
-        settlement = Settlement(attempt.lease, Outcome.FORWARDED, payload=payload)
+        settlement = Settlement(attempt.lease, Outcome.FORWARDED, payload=attempt.packed_again())
         return fetched, FinishedLease(settlement, size=PAGE_OVERHEAD_BYTES)
 
     def _is_small_page(self, attempt: Attempt, fetched: FetchResponse) -> bool:
