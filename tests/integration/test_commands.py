@@ -33,6 +33,9 @@ MOUNTS = {
         '<a href="/no" rel=nofollow>no</a> <a href="mailto:x@a.test">mail</a>'
     ),
     ("a.test", "/in"): html("fine"),
+    ("a.test", "/rejected"): html(
+        "<title>Request Rejected</title>The requested URL was rejected. Your support ID is: 1<h1>x</h1>"
+    ),
 }
 
 
@@ -75,6 +78,19 @@ def test_fetch_says_which_rule_refuses_and_what_failed(web: FakeWeb, tmp_path: P
     assert nobody.returncode == 1
     assert "error      The server did not accept the connection: 127.0.0.1:1" in nobody.stdout
     assert "advice     Check whether it is running." in nobody.stdout
+
+
+def test_fetch_and_extract_name_a_refusal_by_the_site(web: FakeWeb, tmp_path: Path) -> None:
+    url, resolve = f"http://a.test:{web.port}/rejected", resolving(web.resolve_overrides())
+    result = gossamer("fetch", url, *resolve, "--json", cwd=tmp_path)
+    found = json.loads(result.stdout)
+    assert (result.returncode, found["success"], found["status"]) == (1, False, 200)
+    assert (found["refusal"]["kind"], found["refusal"]["rule"]) == ("denied", "f5")
+    shown = gossamer("fetch", url, *resolve, cwd=tmp_path).stdout
+    assert "refused    A firewall of the site refuses the page" in shown
+    assert "evidence   f5: status 200, title request rejected" in shown
+    extracted = gossamer("extract", url, "--field", "a=h1", *resolve, cwd=tmp_path).stdout
+    assert "the site refuses it (denied), so a crawl would take no items from it" in extracted
 
 
 def test_fetch_through_a_proxy_that_resolves_the_name_shows_no_address(web: FakeWeb, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from gossamer.fetch.proxies import first_proxy, resolve_names
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.model.crawl import Run
 from gossamer.model.request import DropReason, Lease
+from gossamer.policy.refusals import find_refusal, may_be_refused
+from gossamer.policy.retry import REFUSED
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
 from gossamer.policy.words import cause_advice, fetch_error, follow_advice
@@ -281,8 +283,14 @@ async def _allows(settings: Settings, robots: RobotsService, request: FetchReque
 
 
 def _page(attempt: Attempt, fetched: FetchResponse) -> Page:
-    """Return the page with its record."""
+    """Return the page with its record. A refusal of the site is a page that has failed, as in a crawl."""
     decoded = PageReader.decode(fetched)
-    failure = "" if fetched.status < 400 else f"http_{fetched.status}"
+    failure, refusal = "" if fetched.status < 400 else f"http_{fetched.status}", None
+    if failure or may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain)):
+        refusal = find_refusal(
+            fetched.status, fetched.headers, fetched.body, url=attempt.url, requested=attempt.requested_url
+        )
+        failure = f"{REFUSED}{refusal.kind}" if refusal is not None else failure
     record = page_record(attempt, fetched, decoded, now=time.time(), failure=failure)
+    record.refusal = refusal
     return Page.of_record(record, fetched.body)

@@ -39,6 +39,7 @@ from gossamer.scrapy.entries import EntryEncoder, Unstorable, add_to_batch
 from gossamer.scrapy.lease_runner import LeaseRunner
 from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease, LeaseFetcher, RunKey, known_filter, run_key
 from gossamer.scrapy.options import SchedulerOptions, abort, read_options, runs_alone
+from gossamer.scrapy.refusals import RefusalCounter
 from gossamer.scrapy.start import Inbox, StartClaims, join, on_crawl_end, wait_for_frontier
 from gossamer.sinks.base import Fanout, Sink
 from gossamer.wiring.frontier import connect
@@ -149,6 +150,8 @@ class Scheduler(LeaseRunner, BaseScheduler):
         except (BadInput, FrontierError) as error:
             abort(error)
         self._crawler.signals.connect(self._on_spider_idle, signal=signals.spider_idle)
+        self._refusals = RefusalCounter(self._crawler.stats)
+        self._crawler.signals.connect(self._refusals.on_response, signal=signals.response_received)
         try:
             run = await self._enter_run(frontier, spider)
         except CrawlRefused as refusal:

@@ -251,6 +251,11 @@ class Attempt:
         return packed
 
     @property
+    def requested_url(self) -> str:
+        """URL that was requested first, before all redirects."""
+        return self.chain[0][0] if self.chain else self.url
+
+    @property
     def was_sent(self) -> bool:
         """True: a site has seen a request of this attempt, which then has followed a redirect."""
         return len(self.chain) > len(self.payload.chain)

@@ -454,8 +454,9 @@ class Fetcher:
         none, or the request is for an asset."""
         if attempt.payload.asset is not None:
             return None
-        requested = attempt.chain[0][0] if attempt.chain else attempt.url
-        refusal = find_refusal(fetched.status, fetched.headers, fetched.body, url=attempt.url, requested=requested)
+        refusal = find_refusal(
+            fetched.status, fetched.headers, fetched.body, url=attempt.url, requested=attempt.requested_url
+        )
         if refusal is not None and refusal.kind in _RESTING_KINDS:
             await self._block_domain(attempt, _REST_SECONDS)
         return refusal

@@ -41,6 +41,13 @@ async def test_an_error_status_is_a_page() -> None:
     assert not page.record.success
 
 
+async def test_a_refusal_by_the_site_is_a_page_that_has_failed() -> None:
+    rejected = "<title>Request Rejected</title>The requested URL was rejected. Your support ID is: 1"
+    record = (await got({("a.test", "/"): html(rejected)})).record
+    assert (record.status_code, record.success, record.reason) == (200, False, "refused_denied")
+    assert record.refusal is not None
+
+
 async def test_robots_txt_is_obeyed() -> None:
     mounts = {("a.test", "/robots.txt"): plain("User-agent: *\nDisallow: /"), ("a.test", "/"): html("hello")}
     with pytest.raises(FetchRefused, match=r"robots.txt: .*Disallow: /"):

@@ -92,7 +92,9 @@ def _found(extraction: Extraction, page: Page | None, url: str, error: str) -> d
         found["status"] = page.status_code
     if not page.is_html:
         return found | {"error": "it is not HTML, so a crawl takes no items from it"}
-    if page.status_code and not 200 <= page.status_code < 300:
+    if refusal := page.record.refusal:
+        found["error"] = f"the site refuses it ({refusal.kind}), so a crawl would take no items from it"
+    elif page.status_code and not 200 <= page.status_code < 300:
         found["error"] = f"its status is {page.status_code}, so a crawl would take no items from it"
     document = HtmlDocument(page.body, page.record.encoding or None)
     items = CompiledExtraction(extraction).extract(document, page.url)

@@ -19,9 +19,10 @@ from gossamer.errors import FetchError
 from gossamer.extract.encoding import content_type_of, decode, is_html, looks_like_html
 from gossamer.extract.links import LinkExtractor
 from gossamer.fetch.exchange import FetchResponse, header_lines
+from gossamer.policy.retry import REFUSED
 from gossamer.policy.robots import asks_nofollow
 from gossamer.policy.urls import host, registered_domain
-from gossamer.policy.words import bytes_text, explain
+from gossamer.policy.words import bytes_text, cause_advice, explain
 from gossamer.settings import Settings
 
 _LINKS_SHOWN = 25
@@ -88,8 +89,9 @@ def _page(settings: Settings, trace: FetchedPage, fetched: FetchResponse) -> dic
     content_type = content_type_of(header_lines(fetched.headers, "content-type"))
     text, encoding, is_valid = decode(fetched.body, content_type)
     kept, dropped = _links(settings, trace, fetched, content_type, encoding)
+    refusal = trace.page.record.refusal if trace.page else None
     return {
-        "success": 200 <= fetched.status < 400,
+        "success": refusal is None and 200 <= fetched.status < 400,
         "response_url": fetched.url,
         "status": fetched.status,
         "status_msg": fetched.reason,
@@ -104,6 +106,7 @@ def _page(settings: Settings, trace: FetchedPage, fetched: FetchResponse) -> dic
         "encoding": encoding if is_valid else f"{encoding} (with invalid bytes)",
         "characters": len(text),
         "rendering": msgspec.to_builtins(fetched.rendering) if fetched.rendering else None,
+        "refusal": msgspec.to_builtins(refusal) if refusal else None,
         "unread": _unread(fetched, content_type),
         "links_kept": kept,
         "links_dropped": dropped,
@@ -158,6 +161,18 @@ def _rendering(found: dict[str, Any] | None) -> list[str]:
     ]
 
 
+def _refusal(found: dict[str, Any] | None) -> list[str]:
+    """Return a refusal of the site as lines for a person: its kind, what a person can do, the rule and its evidence."""
+    if found is None:
+        return []
+    reason = f"{REFUSED}{found['kind']}"
+    return [
+        f"  refused    {explain(reason).title}, so a crawl takes neither links nor items from it ({reason})",
+        f"  advice     {cause_advice(reason, '')}",
+        f"  evidence   {found['rule']}: {', '.join(found['evidence'])}",
+    ]
+
+
 def _from(address: str) -> str:
     """Return where a response comes from. `address`: that of the server; empty: only the proxy knows it."""
     return f"from {address}" if address else "through the proxy"
@@ -189,6 +204,7 @@ def _report(found: dict[str, Any]) -> list[str]:
         *([f"  faults     {', '.join(found['faults'])}"] if found["faults"] else []),
         *_rendering(found["rendering"]),
         f"  type       {found['content_type'] or 'not given'}   encoding {found['encoding']}",
+        *_refusal(found["refusal"]),
         *([f"  links      not all read: {explain(found['unread']).title}"] if found["unread"] else []),
         "  headers",
         *(f"    {name}: {value}" for name, value in found["headers"]),

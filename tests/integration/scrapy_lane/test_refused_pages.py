@@ -1,0 +1,27 @@
+"""Pages that a site refuses, in the Scrapy lane: counted in the stats, and given to the spider as they are."""
+
+from pathlib import Path
+
+from gossamer.fakeweb import FakeWeb, html, redirect
+from tests.servers.valkey import Server
+
+from .lane import HOST, at, page, scraper
+
+REJECTED = "<title>Request Rejected</title>The requested URL was rejected. Your support ID is: 1<a href='/behind'>x</a>"
+LOGIN = "<title>Shop</title><form action='/login'><input type='password'></form>"
+
+
+async def test_refusals_are_counted_and_reach_the_spider(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    web.mount(HOST, "/shop", page("/rejected", "/account", "/contact"))
+    web.mount(HOST, "/rejected", html(REJECTED))
+    web.mount(HOST, "/behind", html(REJECTED))
+    web.mount(HOST, "/account", redirect("/login?next=%2Faccount"))
+    web.mount(HOST, "/login?next=%2Faccount", html(LOGIN))
+    web.mount(HOST, "/contact", html("<title>Contact</title><div class='g-recaptcha' data-sitekey='6L'></div>"))
+    with scraper(tmp_path, server, "links", [at(web, "/shop")]) as running:
+        done = running.finish()
+    paths = {item["url"].partition(f":{web.port}")[2] for item in done.items}
+    assert paths == {"/shop", "/rejected", "/behind", "/login?next=%2Faccount", "/contact"}
+    counted = {name: count for name, count in done.stats.items() if name.startswith("gossamer/refused/")}
+    assert counted == {"gossamer/refused/denied": 2, "gossamer/refused/login": 1}
+    assert done.log.count("A firewall of the site refuses the page") == 1
