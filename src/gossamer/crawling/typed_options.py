@@ -106,6 +106,9 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     changes."""
     render_match: Texts
     """Let a browser build the pages whose URLs match one of these regular expressions, searched as those of allow."""
+    render_screenshot: str
+    """Take a screenshot of each page that a browser builds: of the whole page (page), or of the first element that a
+    CSS selector matches. It becomes a file in the folder of the assets. Empty: none."""
     render_capture: Texts
     """Keep the answers in JSON that a page fetches while a browser builds it, if their URLs match one of these regular
     expressions, searched as those of allow. They are in the record of the page (rendering.answers)."""

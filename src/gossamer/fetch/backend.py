@@ -50,6 +50,8 @@ class PageLoad(msgspec.Struct, frozen=True):
     """Reason why the page is rendered, for its record."""
     captures: Callable[[str], bool] | None = None
     """Returns whether the record of the page has the answer of this URL, if that is JSON. None: it has none."""
+    screenshot: str = ""
+    """Screenshot that is taken of the page: `page`, or the CSS selector of an element. Empty: none."""
     learns: bool = False
     """True: pages of the crawl are rendered if that changes them, so it is to be learnt from this one."""
     steps: tuple[RenderStep, ...] = ()

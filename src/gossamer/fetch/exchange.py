@@ -146,6 +146,8 @@ class FetchResponse(msgspec.Struct):
     """URL that a script or a `<meta>` of the rendered page leads to. None: nowhere, or the page was not rendered."""
     rendering: Rendering | None = None
     """Course of the rendering. None: the page was not rendered."""
+    screenshot: bytes = b""
+    """Screenshot of the rendered page, as PNG. Empty: there is none."""
     render_choice: str = ""
     """Decision whether to render the page, as its record has it. Empty: the crawl leaves no choice."""
 

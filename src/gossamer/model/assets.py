@@ -27,6 +27,8 @@ _ENDINGS = {
     "documents": "csv doc docm docx dot dotx epub odp ods odt pot potx pps ppsx ppt pptm pptx rtf xls xlsb xlsm xlsx",
 }
 """Endings of URLs by kind. Each ending belongs to one kind."""
+SCREENSHOTS = "screenshots"
+"""Kind of the screenshots of rendered pages, which no request fetches."""
 KINDS = tuple(_ENDINGS)
 """Names of the kinds. The schema `crawl.json` repeats them (a test compares)."""
 ALL = "all"

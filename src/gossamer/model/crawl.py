@@ -276,6 +276,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     render_match: tuple[str, ...] = ()
     """Expressions one of which is found in the URL of a page that a browser builds. They are searched as those of
     `allow_regex` are with `regex_from_host`."""
+    render_screenshot: str = ""
+    """Screenshot of each page that a browser builds: `page`, or the CSS selector of an element. Empty: none."""
     render_capture: tuple[str, ...] = ()
     """Expressions of the URLs of answers in JSON that such pages fetch, and that their records have."""
     recrawl: RevisitOptions | None = None

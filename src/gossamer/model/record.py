@@ -68,6 +68,9 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes received for these requests."""
     steps: tuple[int, ...] = ()
     """For each step of the crawl, how often it was taken on this page."""
+    screenshot: Literal["", "taken", "missing", "failed"] = ""
+    """Result of the screenshot. Empty: none was asked for; missing: the page has no such element, or does not show it;
+    failed: the browser did not return one."""
     console: tuple[str, ...] = ()
     """Errors in the console of the page, a few of them."""
     failed: tuple[FailedLoad, ...] = ()

@@ -27,6 +27,8 @@ from gossamer.render.trackers import is_tracker
 
 LOADED_KINDS = frozenset({"Document", "Stylesheet", "Script", "XHR", "Fetch", "Other"})
 """Kinds of requests that build the document. Images, media, fonts, pings, event streams and the like do not."""
+_SHOWN_KINDS = frozenset({"Image", "Font"})
+"""Kinds that are also loaded for a screenshot, from all sites that are permitted."""
 _FOREIGN_KINDS = frozenset({"Stylesheet", "Script", "XHR", "Fetch"})
 """Kinds that are also loaded from other sites, where these are permitted: what a page is built from, but no frames."""
 _NOT_PASSED_ON = frozenset(
@@ -253,14 +255,16 @@ class PageRequests:
     def _may_load(self, event: dict[str, Any], url: str) -> bool:
         """Return whether a request is of a kind, to a host and within the limits that are loaded."""
         limits = self._loader.limits
-        if not url.startswith(("https://", "http://")) or event["resourceType"] not in LOADED_KINDS:
+        kind = event["resourceType"]
+        is_shown = bool(self._load.screenshot) and kind in _SHOWN_KINDS
+        if not url.startswith(("https://", "http://")) or not (kind in LOADED_KINDS or is_shown):
             return False
         if self.sent >= limits.requests or self.bytes >= limits.bytes:
             return False
         name = host(url)
         if registered_domain(name) == self._load.site or limits.other_sites == "all":
             return True
-        return limits.other_sites == "scripts" and event["resourceType"] in _FOREIGN_KINDS and not is_tracker(name)
+        return limits.other_sites == "scripts" and (kind in _FOREIGN_KINDS or is_shown) and not is_tracker(name)
 
     def _request(self, event: dict[str, Any], url: str, method: str) -> FetchRequest:
         """Return a request of the page as it is sent: its own headers, and those that the crawl has for the URL."""

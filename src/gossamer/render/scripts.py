@@ -105,5 +105,20 @@ async (action, selector, value) => {
 """
 """Take one step. Returns false if its element is not there or takes no clicks; of `scroll`, the height of the document
 before."""
+BOX = """
+selector => {
+  const root = document.documentElement, limit = (value, most) => Math.max(1, Math.min(Math.ceil(value), most));
+  if (selector === 'page') {
+    const height = Math.max(root.scrollHeight, window.innerHeight);
+    const width = Math.max(root.scrollWidth, window.innerWidth);
+    return {x: 0, y: 0, width: limit(width, 4096), height: limit(height, 16384)};
+  }
+  const element = document.querySelector(selector), box = element && element.getBoundingClientRect();
+  if (!box || !box.width || !box.height) return null;
+  return {x: Math.max(0, box.x + window.scrollX), y: Math.max(0, box.y + window.scrollY),
+          width: limit(box.width, 4096), height: limit(box.height, 16384)};
+}
+"""
+"""Return the place of a screenshot, in CSS pixels; null: there is no such element, or it is not shown."""
 SIZE = "() => document.getElementsByTagName('*').length + ':' + document.documentElement.scrollHeight"
 """Return a text that changes when the document grows."""

@@ -5,6 +5,7 @@ waits until the document is quiet, and returns it. Every wait has an end.
 """
 
 import asyncio
+import base64
 import contextlib
 import time
 from typing import Any, Literal
@@ -18,12 +19,14 @@ from gossamer.model.rendering import RenderStep
 from gossamer.policy.urls import redirect_target
 from gossamer.render.browser import Browser
 from gossamer.render.requests import PageLoader, PageRequests
-from gossamer.render.scripts import QUIET, SIZE, SNAPSHOT, STEP
+from gossamer.render.scripts import BOX, QUIET, SIZE, SNAPSHOT, STEP
 
 _BUSY_SECONDS = 2.0
 """Time in which a page returns its document. One that computes for longer is interrupted."""
 _SNAPSHOT_SECONDS = 5.0
 """Time in which a page that was interrupted returns its document."""
+_SCREENSHOT_SECONDS = 10.0
+"""Time in which the browser returns a screenshot. Long pages take seconds."""
 _CLOSE_SECONDS = 3.0
 _BLANK_URL = "about:blank"
 _STOP_ATTEMPTS = 200
@@ -148,9 +151,11 @@ class Tab:
             ended = await self._build(page, limits, started + limits.seconds, load.steps)
             if page.crash:
                 raise BrowserCrashed(page.crash)
-            body, cut = b"", False
+            body, cut, image, shot = b"", False, b"", ""
             if page.moved_to is None:
                 body, cut = await self._snapshot(page, limits)
+                if load.screenshot:
+                    image, shot = await self._screenshot(load.screenshot)
         finally:
             self._page = None
             await requests.close()
@@ -163,12 +168,15 @@ class Tab:
             cached=requests.cached,
             bytes=requests.bytes,
             steps=tuple(page.steps),
+            screenshot=shot,  # type: ignore[arg-type]
             console=tuple(page.console),
             failed=tuple(requests.failed),
             answers=tuple(requests.answers),
             answers_left_out=requests.answers_left_out,
         )
-        return _rendered(response, body, rendering, moved_to=page.moved_to, cut=cut)
+        rendered = _rendered(response, body, rendering, moved_to=page.moved_to, cut=cut)
+        rendered.screenshot = image
+        return rendered
 
     async def blank(self) -> None:
         """Leave the page. After that nothing of it runs, and nothing that it began is in progress: the next page's
@@ -287,6 +295,23 @@ class Tab:
             self._send("Runtime.terminateExecution")
             found = await self._evaluate(SNAPSHOT, page.url, limits.document_bytes, seconds=_SNAPSHOT_SECONDS)
         return str(found["html"]).encode("utf-8", "replace"), bool(found["cut"])
+
+    async def _screenshot(self, place: str) -> tuple[bytes, str]:
+        """Return a screenshot as PNG, and its result for the record. A page without one is still a page."""
+        try:
+            box = await self._evaluate(BOX, place, seconds=_BUSY_SECONDS)
+            if box is None:
+                return b"", "missing"
+            answer = await self._call(
+                "Page.captureScreenshot",
+                seconds=_SCREENSHOT_SECONDS,
+                format="png",
+                captureBeyondViewport=True,
+                clip={**box, "scale": 1},
+            )
+        except (BrowserHung, DevToolsRefused):
+            return b"", "failed"
+        return base64.b64decode(answer["data"]), "taken"
 
     async def _evaluate(self, function: str, *arguments: Any, seconds: float) -> Any:
         """Call a JavaScript function beside the page's own scripts, and return its result."""

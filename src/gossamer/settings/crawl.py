@@ -217,6 +217,12 @@ class CrawlSettings(SettingGroup):
             "of --allow.",
         ),
     )
+    render_screenshot: str = field_of(
+        "",
+        "Take a screenshot of each page that a browser builds: of the whole page (page), or of the first element that "
+        "a CSS selector matches. It becomes a file in the folder of the assets. Empty: none",
+        option=SettingOption(WHAT, "page|SELECTOR"),
+    )
     render_capture: tuple[str, ...] = field_of(
         (),
         "Keep the answers in JSON that a page fetches while a browser builds it, if their URLs match one of these "

@@ -23,7 +23,7 @@ from gossamer.sinks.open import RefusedOptions, check_outputs, delete_ledgers, o
 from gossamer.sinks.stores.address import is_store
 from gossamer.sinks.tables import TableOptions
 from gossamer.wiring.extraction import load_extraction
-from gossamer.wiring.plan import asset_folder, content_options
+from gossamer.wiring.plan import asset_folder, content_options, has_assets
 
 if TYPE_CHECKING:
     from gossamer.sinks.bus import BusSink
@@ -111,7 +111,7 @@ def _open_sinks(settings: Settings, run: Run | None, losses: OutputLosses) -> li
         tables=table_options(settings),
         refused=RefusedOptions(refused_folder(settings), losses.on_refused),
     )
-    if run is None or settings.crawl.assets:  # else there are no assets, and each output takes everything
+    if run is None or has_assets(settings):  # else there are no assets, and each output takes everything
         sinks = [sink if sink.wants_wire else RecordFilter(sink, _is_no_asset) for sink in sinks]
     if folder := asset_folder(settings):
         sinks.append(open_asset_folder(folder, spool_dir=spool_dir, run=name, on_missing=losses.on_missing))

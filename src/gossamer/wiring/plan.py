@@ -381,6 +381,7 @@ def derived_id(
         *([{"unique": sorted(crawl.unique)}] if crawl.unique else []),
         *([{"assets": [read_kinds(crawl.assets), crawl.max_assets]}] if crawl.assets else []),
         *([{"render": [crawl.render, sorted(crawl.render_match), crawl.render_step]}] if renders(settings) else []),
+        *([{"render_screenshot": crawl.render_screenshot}] if crawl.render_screenshot else []),
         *([{"render_capture": sorted(crawl.render_capture)}] if crawl.render_capture else []),
         *([{"session": Path(crawl.session).name}] if crawl.session else []),
     )
@@ -426,14 +427,21 @@ def content_options(settings: Settings) -> ContentOptions | None:
 def asset_folder(settings: Settings) -> str:
     """Return the folder for assets, the files that pages embed or link. Empty: they go nowhere, or into WARC files."""
     crawl = settings.crawl
-    if crawl.assets_to or not crawl.assets or _archives(settings):
+    if crawl.assets_to:
         return crawl.assets_to
-    return _DEFAULT_ASSET_FOLDER
+    # A screenshot was not sent over a wire, so no WARC file takes it.
+    needs_folder = crawl.render_screenshot or (crawl.assets and not _archives(settings))
+    return _DEFAULT_ASSET_FOLDER if needs_folder else ""
+
+
+def has_assets(settings: Settings) -> bool:
+    """Return whether a crawl writes files beside its pages."""
+    return bool(settings.crawl.assets or settings.crawl.render_screenshot)
 
 
 def asset_places(settings: Settings) -> list[str]:
     """Return the folder and the WARC files that get the assets. Empty: none are asked for."""
-    if not settings.crawl.assets:
+    if not has_assets(settings):
         return []
     folder = asset_folder(settings)
     return [folder, *_archives(settings)] if folder else _archives(settings)
@@ -454,7 +462,7 @@ def check_assets(settings: Settings) -> None:
     crawl = settings.crawl
     kinds = read_kinds(crawl.assets)
     for name, value in (("assets_to", crawl.assets_to), ("max_assets", crawl.max_assets)):
-        if value and not kinds:
+        if value and not kinds and not (name == "assets_to" and crawl.render_screenshot):
             raise BadInput(f"no assets are asked for. Add, for example, {named('assets', 'images,pdf')}.", option=name)
     folder = asset_folder(settings)
     if folder:
@@ -612,6 +620,7 @@ def _rendering_terms(crawl: CrawlSettings) -> dict[str, Any]:
         "render_steps": render_steps(crawl),
         "render_match": crawl.render_match,
         "render_capture": crawl.render_capture,
+        "render_screenshot": crawl.render_screenshot,
     }
 
 
@@ -624,8 +633,16 @@ def check_rendering(settings: Settings) -> None:
         )
     if crawl.render_step and not renders(settings):
         raise BadInput(f"no page is rendered. Add {named('render', 'always')}.", option="render_step")
-    if crawl.render_capture and not renders(settings):
-        raise BadInput(f"no page is rendered. Add {named('render', 'always')}.", option="render_capture")
+    for name in ("render_capture", "render_screenshot"):
+        if getattr(crawl, name) and not renders(settings):
+            raise BadInput(f"no page is rendered. Add {named('render', 'always')}.", option=name)
+    if crawl.render_screenshot not in ("", "page"):
+        from gossamer.extract.selectors import compile_css  # imported late: most crawls take no screenshots
+
+        try:
+            compile_css(crawl.render_screenshot)
+        except (BadInput, ValueError) as error:
+            raise BadInput(str(error), option="render_screenshot") from None
     if renders(settings):
         from gossamer.wiring.browser import launch_options  # imported late: most crawls need no browser
 

@@ -197,6 +197,7 @@ class Attempt:
             allows,
             because,
             captures=self.context.captures,
+            screenshot=self.context.terms.render_screenshot,
             learns=self.context.terms.render_auto,
             steps=self.context.terms.render_steps,
             session="" if session is None else session.key,

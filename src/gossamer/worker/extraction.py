@@ -15,12 +15,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gossamer.commit.outlinks import FinishedLease, LinksAddedCallback
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import content_type_of, decode
 from gossamer.fetch.exchange import FetchResponse, header_lines
 from gossamer.fetch.faults import ResponseFault
-from gossamer.model.assets import ASSET_SPIDER, Asset, kind_of_response
+from gossamer.model.assets import ASSET_SPIDER, SCREENSHOTS, Asset, kind_of_response
 from gossamer.model.content import ContentChunk, ContentError, ContentOptions, PageContent, content_items
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.model.extraction import rule_label
@@ -214,6 +216,17 @@ def read_asset(attempt: Attempt, fetched: FetchResponse, tally: Tally) -> Finish
         css, _, _ = decode(fetched.body, content_type)
         _add_requests(attempt, find_css_assets(css, attempt.url, kinds), finished, level=asset.level + 1)
     return finished
+
+
+def add_screenshot(attempt: Attempt, fetched: FetchResponse, finished: FinishedLease) -> None:
+    """Add the screenshot of a rendered page to the outputs of the page, as an asset."""
+    image = msgspec.structs.replace(
+        fetched, body=b"", headers=[("Content-Type", "image/png")], headers_by_name=None, rendering=None
+    )
+    record = page_record(attempt, image, PageText("", "", "image/png"), now=time.time())
+    asset = Asset(kind=SCREENSHOTS, referrer=attempt.url)
+    finished.outputs = [*finished.outputs, Output(record=record, body=fetched.screenshot, asset=asset)]
+    finished.size += len(fetched.screenshot)
 
 
 def _add_requests(attempt: Attempt, found: Mapping[str, str], finished: FinishedLease, *, level: int) -> None:

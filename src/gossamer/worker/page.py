@@ -30,7 +30,7 @@ from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context
 from gossamer.worker.drops import count_drop, drop_reason
-from gossamer.worker.extraction import PageContents, add_assets, add_items, read_asset
+from gossamer.worker.extraction import PageContents, add_assets, add_items, add_screenshot, read_asset
 from gossamer.worker.records import PageText, page_record
 from gossamer.worker.sitemaps import SitemapReader, is_sitemap
 
@@ -140,8 +140,7 @@ class PageReader:
             self._tally.leave_unread("not_html", attempt.url)
         if context.terms.content is not None and is_page:
             attempt.content_encoding = decoded.encoding  # the fetcher extracts the content later, with this
-        texts = links.texts if links is not None else None
-        record = page_record(attempt, fetched, decoded, now=time.time(), links=texts or ())
+        record = page_record(attempt, fetched, decoded, now=time.time(), links=(links and links.texts) or ())
         output = Output(record=record, body=body, wires=attempt.wires, body_apart=decoded.is_apart)
         finished = FinishedLease(Settlement(lease, Outcome.FETCHED), [output], size=output_size(output))
         if custom_parse:
@@ -158,6 +157,8 @@ class PageReader:
             finished.size += batches_size(finished.batches) - size
         if context.extracts:
             add_items(context, document, finished, self._tally)
+        if fetched.screenshot:
+            add_screenshot(attempt, fetched, finished)
         self._tally.pages += 1
         self._tally.status(lease.spider, fetched.status)
         return finished

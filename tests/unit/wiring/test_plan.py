@@ -81,6 +81,7 @@ OTHER_CRAWLS: dict[str, Any] = {
     "render_match": ("/app",),
     "render_step": ("scroll",),
     "render_capture": ("/api/",),
+    "render_screenshot": "page",
     "session": "cookies",
 }
 """What is asked of the pages: another value makes another crawl."""
@@ -92,6 +93,7 @@ WITH: dict[str, dict[str, Any]] = {
     "max_assets": {"crawl__assets": ("pdf",)},
     "render_step": {"crawl__render_match": ("/b",)},
     "render_capture": {"crawl__render_match": ("/b",)},
+    "render_screenshot": {"crawl__render_match": ("/b",)},
 }
 """Further settings that a setting needs."""
 SAME_CRAWL: dict[str, Any] = {
