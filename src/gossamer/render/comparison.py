@@ -10,10 +10,9 @@ _LONGEST_BYTES = 512 * 1024
 """Part of each that is compared."""
 _LEFT_OUT = "script,style,noscript,template,nav,header,footer,aside,time,svg"
 """Elements whose text is not the page's: menus, dates, advertisements."""
-_FEW_WORDS = 10
 _SHARE = 0.1
-"""Part of the words of a page that must be new for its text to have changed. Smaller, and counters, greetings and
-advertisements would count."""
+"""Part of the words of a page that must be new for its text to have changed: of one that was sent without any, a single
+word. Smaller, and counters, greetings and advertisements would count."""
 
 
 def has_gained(url: str, sent: bytes, built: bytes, *, site: str) -> bool:
@@ -24,7 +23,7 @@ def has_gained(url: str, sent: bytes, built: bytes, *, site: str) -> bool:
         return True  # it cannot be compared
     words, links = before
     new_words, new_links = after[0] - words, after[1] - links
-    return bool(new_links) or new_words.total() >= max(_FEW_WORDS, _SHARE * words.total())
+    return bool(new_links) or new_words.total() >= max(1.0, _SHARE * words.total())
 
 
 def _content(url: str, body: bytes, site: str) -> tuple[Counter[str], set[str]] | None:

@@ -26,7 +26,7 @@ NEED = {
     "</script>",
     "data": f"{WORDS}<script>fetch('/data.json').then(a => a.json()).then(d => document.body.append(d.text))</script>",
     "later": f"{WORDS}<script>setTimeout(() => {ADD}{MORE}), 20)</script>",
-    "replaced": f"{WORDS}<script>document.body.innerHTML = '<h1>other</h1>' + {MORE}</script>",
+    "few": "<div id=app></div><script>document.getElementById('app').innerHTML = '<h1>Thing 7</h1>'</script>",
     "noscript": f"<body><noscript>switch scripts on</noscript><script>document.body.innerHTML = {MORE}</script>",
     "elements": f"{WORDS}<my-list></my-list><script>customElements.define('my-list', class extends HTMLElement {{"
     f"connectedCallback() {{ this.innerHTML = {LINK} }} }})</script>",
