@@ -15,7 +15,7 @@ from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.crawls import check_known
 from gossamer.api.domains import PathDomain
 from gossamer.api.openapi import ResponseModel, refusals
-from gossamer.control.domains import Blacklist, parse_domain
+from gossamer.control.domains import blacklisted_among, parse_domain
 from gossamer.fetch.robots_service import unpack
 from gossamer.model.crawl import CrawlId
 from gossamer.model.info import DomainInfo, DomainLimit, DomainLoad
@@ -169,7 +169,7 @@ async def crawl_pace(
         context.frontier.first_domains([crawl], limit=_DOMAINS_READ), context.frontier.workers()
     )
     most = sorted(found, key=lambda share: -(share.queued + share.later))[:limit]
-    blacklisted = await Blacklist(context.frontier).among([share.domain for share in most])
+    blacklisted = await blacklisted_among(context.frontier, [share.domain for share in most])
     items = await asyncio.gather(*(_pace(context, crawl, share, share.domain in blacklisted) for share in most))
     return CrawlPace(workers=len(workers), items=sorted(items, key=_longest_first))
 

@@ -12,7 +12,7 @@ from gossamer.api.context import CRAWL_PATH, Context, PathCrawl
 from gossamer.api.crawls import check_known
 from gossamer.api.openapi import ResponseModel, refusals
 from gossamer.api.past import FailedRequest, failed_request
-from gossamer.control.domains import Blacklist
+from gossamer.control.domains import blacklisted_among
 from gossamer.control.url_search import find_in_crawl
 from gossamer.errors import HistoryUnavailable
 from gossamer.model.info import UrlInfo
@@ -105,7 +105,7 @@ async def explain_url(
         url=canonical,
         domain=domain,
         spiderid=found.spider if found.seen else None,
-        blacklisted=(await Blacklist(frontier).among([domain])).get(domain, ""),
+        blacklisted=(await blacklisted_among(frontier, [domain])).get(domain, ""),
         scope="inside" if is_inside else "; ".join(rules),
         failures=[failed_request(row) for row in failures],
         history_error=history_error,

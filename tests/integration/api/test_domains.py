@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gossamer.control.domains import Blacklist, blacklisted_among
 from gossamer.model.crawl import DomainPolicy
 
 from .conftest import Service, in_session
@@ -211,3 +212,17 @@ async def test_policies_are_listed_while_they_change_all_the_time(service: Servi
     await frontier.replace_policies(DomainPolicy(), {"only.test": DomainPolicy(hits=3)},
                                     expected_version=await frontier.policies_version())  # fmt: skip
     assert list((await service.http.get("/v1/domains")).json()["domains"]) == ["only.test"]
+
+
+async def test_a_look_at_a_few_domains_finds_what_the_whole_blacklist_has(service: Service) -> None:
+    """Pages about a crawl look at the domains that they show, and do not read all policies."""
+    frontier, names = service.frontier, ["held.test", "dropped.test", "fast.test", "none.test"]
+    policies = [{"blacklisted": True}, {"blacklisted": True, "when_blacklisted": "dropped"}, {"hits": 9}]
+    for name, policy in zip(names, policies, strict=False):
+        assert (await service.http.put(f"/v1/domains/{name}", json=policy)).is_success
+    for default in ({}, {"blacklisted": True}):
+        assert (await service.http.put("/v1/domains/*", json=default)).is_success
+        found = await blacklisted_among(frontier, names)
+        assert found == await Blacklist(frontier).among(names)
+        assert [name for name in names if name in found] == (names if default else names[:2])
+    assert await blacklisted_among(frontier, []) == {}

@@ -145,7 +145,7 @@ def blacklist(
 
     async def change(cluster: ServiceContext) -> dict[str, WhenBlacklisted]:
         await control.set_blacklisted(cluster.frontier, domain, blacklisted=not remove)
-        return await control.Blacklist(cluster.frontier).among([parse_domain(domain)])
+        return await control.blacklisted_among(cluster.frontier, [parse_domain(domain)])
 
     blacklisted = ask(options.load_settings(given), change)
     if remove:

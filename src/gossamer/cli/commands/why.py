@@ -14,7 +14,7 @@ from gossamer.cli import options, terminal
 from gossamer.cli.commands.crawls import KnownCrawl, find_crawl, frontier_here
 from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
-from gossamer.control.domains import Blacklist
+from gossamer.control.domains import blacklisted_among
 from gossamer.errors import BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.fetch.proxies import first_proxy
@@ -106,7 +106,7 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
         found["run"] = crawl.info.run if crawl.info else None
         terms, refusal = _terms_for(crawl, known, url)
         found |= _scope(crawl, known, url, refusal)
-        found["blacklisted"] = (await Blacklist(frontier).among([found["domain"]])).get(found["domain"], "")
+        found["blacklisted"] = (await blacklisted_among(frontier, [found["domain"]])).get(found["domain"], "")
         if known is not None:
             found["known"] = _state(known)
             found["waits"] = await _robots_wait(settings, frontier, crawl, terms, url)
