@@ -6,6 +6,7 @@ import pytest
 
 from gossamer.errors import RequestRejected
 from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Terms
+from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.model.messages.reader import MessageReader
 from gossamer.model.messages.requests import CrawlRequest
 from gossamer.model.request import EMPTY_PAYLOAD, Payload
@@ -21,7 +22,7 @@ def test_the_least_request_means_one_page_and_nothing_else() -> None:
     """The original's defaults: the link spider, priority 1, no links followed, no confinement."""
     request = crawl()
     assert (request.spiderid, request.priority) == ("link", 1)
-    assert request.crawl(idle_seconds=0.0) == Crawl(id=CrawlId("testapp", "abc"))
+    assert request.crawl(idle_seconds=0.0) == Crawl(id=CrawlId("testapp", "abc"), keep_all_failed=True)
     assert request.terms(domain_max_pages=None, domain_max_pending=None) == Terms(maxdepth=0)
     assert request.payload() is EMPTY_PAYLOAD
 
@@ -56,6 +57,7 @@ def test_everything_that_is_asked_gets_somewhere() -> None:
         "sitemaps": True,
         "links": True,
         "ignore_robots": True,
+        "session": "cookies",
         "timeout": 2.5,
         "retries": 0,
     }
@@ -66,6 +68,7 @@ def test_everything_that_is_asked_gets_somewhere() -> None:
         max_pages=100,
         rate=Rate(hits=10, window_seconds=60.0),
         concurrency=4,
+        keep_all_failed=True,
     )
     assert request.terms(domain_max_pages=None, domain_max_pending=1000) == Terms(
         maxdepth=9,
@@ -73,7 +76,7 @@ def test_everything_that_is_asked_gets_somewhere() -> None:
         domain_max_pending=1000,
         allowed_domains=("example.com",),
         allow_regex=("/a",),
-        deny_regex=("/b",),
+        deny_regex=("/b", *NEVER_FOLLOWED),
         deny_extensions=("zip",),
         expires=1893456000.0,
         useragent="me/1",
@@ -84,6 +87,7 @@ def test_everything_that_is_asked_gets_somewhere() -> None:
         sitemaps=True,
         links=True,
         ignore_robots=True,
+        session="cookies",
         proxy="http://proxy:3128",
         timeout_seconds=2.5,
         retries=0,
