@@ -289,6 +289,16 @@ def test_rules_decide_by_url_when_a_page_is_due_and_what_counts(index: PageIndex
     }
 
 
+def test_an_index_whose_connection_was_closed_makes_another_one(index: PageIndex) -> None:
+    index.settle([fetch("a.test/x", 1, body=1)])
+    index.close()
+    index.close()
+    assert kinds(index) == [("a.test/x", "new")]
+    index.close()
+    index.settle([fetch("a.test/x", 2, body=2)])
+    assert len(kinds(index)) == 2
+
+
 def test_a_store_has_an_index_for_each_crawl_that_is_kept_up_to_date(address: str, tmp_path: Path) -> None:
     store = IndexStore(address if "://" in address else str(tmp_path))
     one, two = CrawlId("app", "one"), CrawlId("app", "two")

@@ -53,7 +53,7 @@ class IndexDatabase(Protocol):
         """Return a condition by which the column has one of these numbers, and the value for its `?`."""
 
     def close(self) -> None:
-        """Close the connection. May be repeated."""
+        """Close the connection, which the next call makes anew. May be repeated."""
 
     def delete(self) -> None:
         """Delete all that the index has, and close the connection."""
@@ -64,16 +64,22 @@ class SqliteIndex:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with translate_sqlite_errors(path):
-            make_folder(path.parent)
-            self._connection = sqlite.connect(path, lock_seconds=_LOCK_SECONDS, any_thread=True)
+        self._connection: sqlite3.Connection | None = None
+
+    def _opened(self) -> sqlite3.Connection:
+        """Return the connection, which is made when it is needed."""
+        if self._connection is None:
+            make_folder(self.path.parent)
+            opened = sqlite.connect(self.path, lock_seconds=_LOCK_SECONDS, any_thread=True)
+            self._connection = opened
             # Readers do not wait for the writer, and a commit is one flush.
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
+            opened.execute("PRAGMA journal_mode = WAL")
+            opened.execute("PRAGMA synchronous = FULL")
             # Pages that are due together lie anywhere in a large file. A cache, and a log that is written back seldom,
             # let one write of a part of the file stand for many.
-            self._connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-            self._connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+            opened.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            opened.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+        return self._connection
 
     def prepare(self, tables: Sequence[str]) -> None:
         with self.transaction():
@@ -83,27 +89,29 @@ class SqliteIndex:
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Rows:
         with translate_sqlite_errors(self.path):
-            return self._connection.execute(statement, values).fetchall()
+            return self._opened().execute(statement, values).fetchall()
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> None:
         with translate_sqlite_errors(self.path):
-            self._connection.execute(statement, values)
+            self._opened().execute(statement, values)
 
     def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         with translate_sqlite_errors(self.path):
-            self._connection.executemany(statement, rows)
+            self._opened().executemany(statement, rows)
 
     @contextmanager
     def transaction(self, *, locks: str = "") -> Iterator[None]:
-        with translate_sqlite_errors(self.path), sqlite.transaction(self._connection):
+        with translate_sqlite_errors(self.path), sqlite.transaction(self._opened()):
             yield
 
     def chosen(self, column: str, keys: Sequence[int]) -> tuple[str, Any]:
         return f"{column} IN (SELECT value FROM json_each(?))", json.dumps(list(keys))
 
     def close(self) -> None:
-        with suppress(sqlite3.Error):
-            self._connection.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
 
     def delete(self) -> None:
         self.close()

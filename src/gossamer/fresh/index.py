@@ -217,7 +217,7 @@ class PageIndex:
             self._schedules_read = -_SCHEDULES_SECONDS
 
     def close(self) -> None:
-        """Close the database. May be repeated."""
+        """Close the connection to the database, which the next call makes anew. May be repeated."""
         self._database.close()
 
     def delete(self) -> None:

@@ -30,6 +30,8 @@ _LOOK_SECONDS: Final = 2.0
 _TURN_SECONDS: Final = 5.0
 """Time for which one recrawler works on a crawl after it has last done so. Should exceed the time between two steps, or
 several do the same work."""
+_CONNECTIONS: Final = 20
+"""Indexes up to which their connections stay open between two steps."""
 _PAGES_AT_ONCE: Final = 1000
 """Pages that are read from an index and added to the frontier at a time."""
 _CHANGES_AT_ONCE: Final = 500
@@ -87,6 +89,8 @@ class Recrawler:
             elif await asyncio.to_thread(known.index.take_turn, self._owner, now=time.time(), seconds=_TURN_SECONDS):
                 await self._visit(known, kept)
                 more = await self._publish(known.index, kept) or more
+            if len(self._indexes) > _CONNECTIONS:
+                await asyncio.to_thread(known.index.close)
         return more
 
     async def close(self) -> None:
