@@ -453,7 +453,7 @@ def test_commands_tell_how_fresh_pages_are_and_when_they_are_visited(tmp_path: P
     [domain] = shown["domains"]
     assert (domain["domain"], domain["pages"], domain["gone"]) == ("127.0.0.1", 2, 0)
     assert 0 < domain["freshness"] <= domain["freshness_at_twice_the_budget"] <= 1
-    assert "2 pages, 0 gone" in output_of("fresh")
+    assert "2 pages, 0 gone" in output_of("crawls", "freshness")
     visits = json.loads(output_of("why", f"{site.url}/a.html", "--json"))["visits"]
     assert visits["state"] == "live"
     assert visits["due"] > visits["fetched"]
