@@ -1,9 +1,13 @@
 """Sites that refuse some of their pages, through a whole crawl: refusals are no pages, and innocent pages are."""
 
 import json
+import logging
 from pathlib import Path
 
+import pytest
+
 from gossamer.fakeweb import Answer, WebSpec, html, redirect, serve
+from gossamer.telemetry.refusals import IN_A_ROW
 from tests.servers.crawling import crawl
 
 MOMENT = (
@@ -90,6 +94,22 @@ async def test_a_crawl_of_refusals_alone_has_no_pages(tmp_path: Path) -> None:
         done = await crawl(tmp_path, [f"http://imperva.test:{web.port}/"], ["*:127.0.0.1"])
     assert done.summary.exit_code() == 1
     assert "no page could be fetched; 1 page was refused by the site" in done.summary.as_text()
+
+
+async def test_a_site_that_refuses_all_but_one_page_is_told_of_while_it_does_and_fails_the_crawl(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="gossamer")
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("shop.test", "/", html("".join(f"<a href='/{number}'>x</a>" for number in range(IN_A_ROW + 2))))
+        for number in range(IN_A_ROW + 2):
+            web.mount("shop.test", f"/{number}", html(REJECTED))
+        done = await crawl(tmp_path, [f"http://shop.test:{web.port}/"], ["*:127.0.0.1"])
+    assert "shop.test has refused 10 pages in a row, and sent none between them" in caplog.text
+    summary = json.loads(done.summary.as_json())
+    assert (summary["pages"], summary["refusing_hosts"], summary["exit_code"]) == (1, {"shop.test": IN_A_ROW + 2}, 1)
+    assert "is finished, but sites refused more pages than they sent" in done.summary.as_text()
+    assert "the last 12 of shop.test were all refused" in done.summary.as_text()
 
 
 async def test_a_domain_rests_after_a_challenge(tmp_path: Path) -> None:

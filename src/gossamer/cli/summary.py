@@ -25,10 +25,10 @@ from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.request import DropReason
 from gossamer.net.credentials import hide_secrets, hide_secrets_in
-from gossamer.policy.retry import REFUSED
 from gossamer.policy.words import bytes_text, counted, duration_text, explain, reason_counts, short_time
 from gossamer.telemetry.filters import filter_sentences
 from gossamer.telemetry.patterns import growth_sentence, leading_patterns
+from gossamer.telemetry.refusals import mostly_refused, refusals_by_kind, refusing_lines
 from gossamer.telemetry.tally import HostCount, Tally, rule_sentences
 
 if TYPE_CHECKING:  # imported late: only a terminal needs it
@@ -252,14 +252,16 @@ class Summary(CrawlResult):
         return cls(**{name: getattr(result, name) for name in CrawlResult.__struct_fields__})
 
     def exit_code(self) -> int:
-        """Return 0: finished; 1: no page could be fetched, an output or the report could not be written, or records are
-        missing; 3: the frontier lost its data, or a part of them; 130: interrupted."""
+        """Return 0: finished; 1: no page could be fetched, sites refused more pages than they sent, an output or the
+        report could not be written, or records are missing; 3: the frontier lost its data, or a part of
+        them; 130: interrupted."""
         if self.lost:
             return _LOST_DATA_EXIT_CODE
         if self.interrupted and not self.finished:
             return terminal.INTERRUPTED_EXIT_CODE
         incomplete = self.unwritten or self.lacks_report or self.missing_records
-        return 0 if self._fetched() and not incomplete else 1
+        refused = mostly_refused(self._failed(), fetched=self._fetched())
+        return 0 if self._fetched() and not incomplete and not refused else 1
 
     def _fetched(self) -> int:
         """Return the number of pages that all commands of the crawl have fetched."""
@@ -267,8 +269,11 @@ class Summary(CrawlResult):
 
     def _refused(self) -> dict[str, int]:
         """Return the number of pages that sites have refused in all commands of the crawl, by kind."""
-        failed = self.info.pages.failed if self.info else self.tally.failed
-        return {reason.removeprefix(REFUSED): count for reason, count in failed.items() if reason.startswith(REFUSED)}
+        return refusals_by_kind(self._failed())
+
+    def _failed(self) -> dict[str, int]:
+        """Return the number of pages that have failed in all commands of the crawl, by reason."""
+        return self.info.pages.failed if self.info else self.tally.failed
 
     def as_json(self) -> str:
         """Return the summary as one JSON object on one line."""
@@ -317,6 +322,7 @@ class Summary(CrawlResult):
             "pages_per_second": round(self.tally.pages / self.seconds, 3) if self.seconds else 0.0,
             "missing_records": self.missing_records,
             "refused_pages": self._refused(),
+            "refusing_hosts": self.tally.refusing,
             "refused_rows": self.tally.refused,
             "outputs": [hide_secrets(path) for path in self.outputs],
             "report": self.report,
@@ -400,6 +406,7 @@ class Summary(CrawlResult):
         return [
             f"  failed: {reason_counts(failed)}",
             *([f"    refused by the site: {refused}"] if refused else []),
+            *(f"    {line}" for line in refusing_lines(self.tally.refusing)),
             *(f"    {line}" for line in error_lines(failed, self.tally.examples)),
             *failing_lines(self.tally),
         ]
@@ -437,6 +444,8 @@ class Summary(CrawlResult):
             return f"The crawl {self.crawl_id} is already finished."
         if state is CrawlState.FINISHED:
             failed = "" if self._fetched() else ", but no page could be fetched"
+            if not failed and mostly_refused(self._failed(), fetched=self._fetched()):
+                failed = ", but sites refused more pages than they sent"
             if refused := sum(self._refused().values()):
                 failed += f"; {counted(refused, 'page')} {'was' if refused == 1 else 'were'} refused by the site"
             return f"The crawl {self.crawl_id} is finished{failed}."

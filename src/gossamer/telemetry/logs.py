@@ -154,7 +154,7 @@ class Troubles:
             self._notify(message)
 
 
-_OF_CRAWLS = ("robots", "proxies", "spider", "egress")
+_OF_CRAWLS = ("robots", "proxies", "spider", "egress", "refusals")
 """First words of the names of troubles that concern sites, proxies and spiders of single crawls."""
 
 

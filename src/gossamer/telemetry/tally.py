@@ -15,10 +15,13 @@ import msgspec
 
 from gossamer.model.extraction import RULE
 from gossamer.model.growth import PatternCount
+from gossamer.policy.retry import REFUSED
+from gossamer.policy.urls import host as host_of
 from gossamer.policy.words import counted
 from gossamer.telemetry.filters import FilterCount, FilterCounts, merged
-from gossamer.telemetry.logs import SeedErrors
+from gossamer.telemetry.logs import SeedErrors, Troubles
 from gossamer.telemetry.patterns import PatternCounts
+from gossamer.telemetry.refusals import RefusingHosts
 
 T = TypeVar("T")
 
@@ -211,6 +214,8 @@ class Tally(msgspec.Struct):
     single crawl."""
     growing: dict[str, PatternCount] = msgspec.field(default_factory=dict)
     """Pages that may have no end, by the pattern of their URLs. Counted only in a process that runs a single crawl."""
+    refusing: dict[str, int] = msgspec.field(default_factory=dict)
+    """Hosts that refuse all pages now, with the number of refusals since the last page."""
     no_content: dict[str, int] = msgspec.field(default_factory=dict)
     """Pages whose main content was wanted and could not be extracted, by reason."""
     assets: int = 0
@@ -348,6 +353,7 @@ class Tally(msgspec.Struct):
                 else (self.growing | other.growing)[name]
                 for name in self.growing | other.growing
             },
+            refusing=_added(self.refusing, other.refusing),
             no_content=_added(self.no_content, other.no_content),
             rules={
                 name: self.rules.get(name, _NO_RULE).plus(other.rules.get(name, _NO_RULE))
@@ -391,9 +397,11 @@ class WorkerCounts:
     very many hosts are lower bounds.
     """
 
-    def __init__(self, tally: Tally, seeds: SeedErrors | None = None) -> None:
-        """`tally`: the worker's counters. `seeds` None: there is no person to tell, as in a service."""
+    def __init__(self, tally: Tally, seeds: SeedErrors | None = None, troubles: Troubles | None = None) -> None:
+        """`tally`: the worker's counters. `seeds` None: there is no person to tell, as in a service. `troubles`: get
+        hosts that refuse."""
         self.tally = tally
+        self.refusals = RefusingHosts(troubles)
         self.seeds = seeds
         self.patterns = PatternCounts()
         """Fetched pages that may have no end."""
@@ -418,8 +426,17 @@ class WorkerCounts:
     def fail(self, host: str, reason: str, url: str) -> None:
         """Count a request to this host that failed for good."""
         self.tally.fail(reason, url)
+        if reason.startswith(REFUSED):
+            self.refusals.on_refusal(host, reason)
         count = self._hosts.get(host) or self._begin_count(host)
         count.failed += 1
+
+    def count_page(self, url: str, spider: str, status: int) -> None:
+        """Count a page that was fetched for this spider. Called for every page."""
+        self.tally.pages += 1
+        self.tally.status(spider, status)
+        if self.refusals.in_a_row:
+            self.refusals.on_page(host_of(url))
 
     def put_back(self, reason: str, delay_seconds: float) -> None:
         """Count a request that is fetched again after this time."""
@@ -453,6 +470,7 @@ class WorkerCounts:
             heappop(self._retries)
         self.tally.retry_at = self._retries[0] if self._retries else 0.0
         self.tally.hosts = leading(self._hosts)
+        self.tally.refusing = self.refusals.shown()
         self.tally.filters = self.filters.shown()
         if self.seeds is not None:
             self.tally.growing = self.patterns.shown()

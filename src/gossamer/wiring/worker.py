@@ -262,7 +262,7 @@ class _WorkerParts:
         self.recorder: PerformanceRecorder | None = None
         """Set once the worker has begun."""
         # A service has no person in front of it, and its requests come at any time.
-        self._counts = WorkerCounts(self.tally, SeedErrors(self.troubles) if run is not None else None)
+        self._counts = WorkerCounts(self.tally, SeedErrors(self.troubles) if run is not None else None, self.troubles)
         self._sink = open_outputs(settings, bus, run, OutputLosses(self._on_missing, self._on_refused))
         self._commit_limits = CommitLimits() if reader is None else _READER_LIMITS
         self._visited_pages = self._open_visits()

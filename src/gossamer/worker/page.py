@@ -159,8 +159,7 @@ class PageReader:
             add_items(context, document, finished, self._tally)
         if fetched.screenshot:
             add_screenshot(attempt, fetched, finished)
-        self._tally.pages += 1
-        self._tally.status(lease.spider, fetched.status)
+        self._counts.count_page(attempt.url, lease.spider, fetched.status)
         return finished
 
     async def _read_sitemap(self, attempt: Attempt, fetched: FetchResponse, decoded: PageText) -> FinishedLease:

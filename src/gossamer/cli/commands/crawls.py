@@ -40,6 +40,7 @@ from gossamer.net.credentials import hide_secrets
 from gossamer.policy.words import REPAIRED, counted, retries_text
 from gossamer.settings import Settings
 from gossamer.telemetry.patterns import growth_sentences
+from gossamer.telemetry.refusals import refusals_text
 from gossamer.valkey.datadir import running_address, running_process
 from gossamer.wiring.frontier import (
     CrawlNote,
@@ -375,6 +376,8 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
         ]
         lines += [f"    {one.reason} {one.total:,}{_such_as(one.urls)}" for one in failed]
         lines += [f"  {sentence}" for sentence in growth_sentences(crawl.info)]
+        if refused := refusals_text(crawl.info.pages.failed, fetched=crawl.info.pages.fetched):
+            lines.append(f"  {refused}")
         if crawl.info.repairs:
             lines.append(f"  {REPAIRED}")
     if crawl.outputs:

@@ -19,6 +19,7 @@ from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
 from gossamer.policy.words import REPAIRED, browser_text, counted, retries_text
 from gossamer.telemetry.patterns import growth_sentences
+from gossamer.telemetry.refusals import refusals_text
 from gossamer.wiring.frontier import list_running_first
 from gossamer.wiring.service import ServiceContext
 
@@ -135,6 +136,8 @@ def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo, without_browser: int) 
     if without_browser:
         lines.append(f"  {browser_text(without_browser)}")
     lines += [f"  {sentence}" for sentence in growth_sentences(crawl)]
+    if refused := refusals_text(crawl.pages.failed, fetched=crawl.pages.fetched):
+        lines.append(f"  {refused}")
     if crawl.repairs:
         lines.append(f"  {REPAIRED}")
     terminal.print_result("\n".join(lines))

@@ -1,0 +1,48 @@
+"""Hosts that refuse many pages in a row are named, until they send pages again."""
+
+from gossamer.telemetry.logs import Troubles
+from gossamer.telemetry.refusals import IN_A_ROW, RefusingHosts, mostly_refused, refusals_text, refusing_lines
+
+
+def test_a_host_that_refuses_many_in_a_row_is_a_trouble_until_it_sends_a_page() -> None:
+    told: list[str] = []
+    troubles = Troubles(told.append)
+    hosts = RefusingHosts(troubles)
+    for _ in range(IN_A_ROW - 1):
+        hosts.on_refusal("a.test", "refused_captcha")
+    assert (told, hosts.shown()) == ([], {})
+    hosts.on_refusal("a.test", "refused_captcha")
+    hosts.on_refusal("b.test", "refused_denied")
+    assert list(troubles.current) == ["refusals"]
+    assert told[0].startswith("a.test has refused 10 pages in a row")
+    assert hosts.shown() == {"a.test": IN_A_ROW}
+    hosts.on_page("b.test")
+    assert list(troubles.current) == ["refusals"]
+    hosts.on_page("a.test")
+    assert (list(troubles.current), hosts.in_a_row) == ([], {})
+
+
+def test_a_page_between_refusals_begins_the_count_anew() -> None:
+    hosts = RefusingHosts()
+    for _ in range(3 * IN_A_ROW):
+        for _ in range(IN_A_ROW - 1):
+            hosts.on_refusal("a.test", "refused_denied")
+        hosts.on_page("a.test")
+    assert hosts.shown() == {}
+
+
+def test_refusals_in_words() -> None:
+    failed = {"refused_challenge": 3, "refused_login": 1, "http_404": 9}
+    text = refusals_text(failed, fetched=2)
+    assert text.startswith("refused by sites: 4 pages (challenge 3, login 1), and sent 2. Ask its operator")
+    assert refusals_text({"http_404": 9}, fetched=0) == ""
+    assert mostly_refused(failed, fetched=2)
+    assert not mostly_refused(failed, fetched=3)
+    assert not mostly_refused({"refused_login": 9}, fetched=3)
+    hosts = {f"{count}.test": count for count in range(10, 15)}
+    assert refusing_lines(hosts) == [
+        "the last 14 of 14.test were all refused",
+        "the last 13 of 13.test were all refused",
+        "the last 12 of 12.test were all refused",
+        "and so were those of 2 other hosts",
+    ]
