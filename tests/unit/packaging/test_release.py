@@ -1,0 +1,134 @@
+"""`make release`, in a repository of its own whose programs only log that they ran."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tools.release import VERSION_PLACES, main
+
+ROOT = Path(__file__).parents[3]
+_LOG = "ran"
+_FILES = {
+    **{path: f"# one\n{form.format('0.1.0')}\n" for path, form in VERSION_PLACES.items()},
+    "pyproject.toml": 'version = "0.1.0"\npython_version = "0.1.0"\nrepository = "https://code.example/gossamer"\n',
+    "CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- Crawls.\n",
+    "Makefile": f".PHONY: test docs\ntest docs:\n\t@echo $@ >> {_LOG}\n",
+    "tests/servers/wheel": f"echo wheel >> {_LOG}\n",
+    "tools/reference.py": f"print('reference', file=open('{_LOG}', 'a'))\n",
+    "docs/page.md": "agent gossamer/0.1.0\n",
+    "docs/adr/0001.md": "It was gossamer 0.1.0.\n",
+    ".gitignore": f"{_LOG}\n__pycache__/\n",
+}
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _change(folder: Path, path: str, text: str) -> None:
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder / path).write_text(text)
+    _git(folder, "add", ".")
+    _git(folder, "commit", "--message", f"Change {path}")
+
+
+def _prove(folder: Path, commit: str) -> None:
+    _change(folder, "docs/proofs/chaos.json", msgspec.json.encode({"commit": commit, "command": "make chaos"}).decode())
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Repository that can be released."""
+    _git(tmp_path, "init", "--quiet", "--initial-branch", "main")
+    for key, value in (("user.name", "Ada"), ("user.email", "ada@site.example"), ("commit.gpgSign", "false")):
+        _git(tmp_path, "config", key, value)
+    for path, text in _FILES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    _git(tmp_path, "add", ".")
+    _git(tmp_path, "commit", "--quiet", "--message", "Begin")
+    _prove(tmp_path, _git(tmp_path, "rev-parse", "HEAD"))
+    return tmp_path
+
+
+def test_a_release_sets_the_version_in_all_places_and_tags_what_it_tested(repository: Path) -> None:
+    assert main(["0.2.0"], repository) == 0
+    assert (repository / _LOG).read_text().split() == ["test", "docs", "reference"]
+    for path, form in VERSION_PLACES.items():
+        assert (repository / path).read_text().splitlines().count(form.format("0.2.0")) == 1, path
+    assert 'python_version = "0.1.0"' in (repository / "pyproject.toml").read_text()
+    assert (repository / "docs/page.md").read_text() == "agent gossamer/0.2.0\n"
+    assert (repository / "docs/adr/0001.md").read_text() == "It was gossamer 0.1.0.\n"
+    changes = (repository / "CHANGELOG.md").read_text()
+    assert re.search(r"## \[Unreleased\]\n\n## \[0\.2\.0\] - \d{4}-\d\d-\d\d\n\n### Added\n\n- Crawls\.\n", changes)
+    assert _git(repository, "status", "--porcelain") == ""
+    assert _git(repository, "rev-parse", "v0.2.0^{commit}") == _git(repository, "rev-parse", "HEAD")
+
+
+def test_the_first_release_may_have_the_version_that_is_there(repository: Path) -> None:
+    assert main(["0.1.0", "--skip-tests"], repository) == 0
+    assert (repository / _LOG).read_text().split() == ["wheel", "docs", "reference"]
+    assert _git(repository, "tag") == "v0.1.0"
+
+
+def _old_proofs(folder: Path) -> None:
+    for number in range(2):
+        _change(folder, "src/code.py", f"{number}")
+
+
+_SPOILT: dict[str, Callable[[Path], object]] = {
+    "The work tree has 1 changes, first new": lambda folder: (folder / "new").write_text(""),
+    "The branch is other": lambda folder: _git(folder, "checkout", "--quiet", "-b", "other"),
+    "names no address": lambda folder: _change(folder, "pyproject.toml", 'version = "0.1.0"\nrepository = ""\n'),
+    "greater than the last release (0.3.0)": lambda folder: _git(folder, "tag", "v0.3.0"),
+    "native/Cargo.toml must have": lambda folder: _change(folder, "native/Cargo.toml", 'version = "0.0.9"\n'),
+    "nothing under Unreleased": lambda folder: _change(folder, "CHANGELOG.md", "## [Unreleased]\n\n## [0.1.0]\n- A\n"),
+    "first release is one page": lambda folder: _change(folder, "CHANGELOG.md", "## [Unreleased]\n" + "- A\n" * 101),
+    "chaos is 2 commits of the code old (at most 1). Run make chaos": _old_proofs,
+    "chaos is of a commit that is not in the history": lambda folder: _prove(folder, "0" * 40),
+    "has no proofs": lambda folder: (
+        _git(folder, "rm", "--quiet", "docs/proofs/chaos.json") + _git(folder, "commit", "--message", "No proofs")
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", _SPOILT)
+def test_a_release_is_refused_before_anything_runs(
+    reason: str, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _SPOILT[reason](repository)
+    commit, tags = _git(repository, "rev-parse", "HEAD"), _git(repository, "tag")
+    assert main(["0.2.0", "--proof-commits", "1"], repository) == 1
+    said = capsys.readouterr().out
+    assert reason in said
+    assert said.count("missing:") == 1
+    assert not (repository / _LOG).exists()
+    assert (_git(repository, "rev-parse", "HEAD"), _git(repository, "tag")) == (commit, tags)
+
+
+def test_a_failed_test_leaves_the_repository_as_it_was(repository: Path) -> None:
+    _change(repository, "Makefile", "test:\n\t@false\n")
+    assert main(["0.2.0"], repository) == 1
+    assert (_git(repository, "status", "--porcelain"), _git(repository, "tag")) == ("", "")
+
+
+def test_a_dry_run_names_all_steps_and_all_that_is_missing(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _old_proofs(repository)
+    (repository / "new").write_text("")
+    assert main(["next", "--dry-run", "--proof-commits", "1"], repository) == 1
+    said = capsys.readouterr().out
+    assert said.count("missing:") == 3
+    assert [step in said for step in ("make test", "make docs", "set the version", "CHANGELOG.md", "tag")] == [True] * 5
+    assert not (repository / _LOG).exists()
+
+
+def test_this_repository_has_the_places_of_the_version() -> None:
+    for path, form in VERSION_PLACES.items():
+        lines = (ROOT / path).read_text().splitlines()
+        assert len([line for line in lines if line.startswith(form.partition("{")[0])]) == 1, path

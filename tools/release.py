@@ -1,0 +1,149 @@
+"""Make a release: `make release VERSION=1.2.3`, with ARGS=--dry-run to see what is missing.
+
+All conditions are checked first, and each that does not hold is printed. Then the tests run, and last the version is
+set, the change log gets its heading, and both are committed and tagged. Nothing is pushed: the workflow that uploads
+begins when the tag is.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+VERSION_PLACES = {
+    "src/gossamer/__init__.py": '__version__ = "{}"',
+    "pyproject.toml": 'version = "{}"',
+    "native/pyproject.toml": 'version = "{}"',
+    "native/Cargo.toml": 'version = "{}"',
+}
+"""Files that have the version, each in one line of this form. The tests hold them equal."""
+
+UNRELEASED = "## [Unreleased]\n"
+FIRST_LINES = 100
+"""Maximum number of lines in the change log of the first release: one page that says what Gossamer does."""
+
+_STEPS = ("set the version, write the heading of CHANGELOG.md", "commit, tag")
+
+
+class Release:
+    """A release of the repository in `root`. `proof_commits`: commits to the code until a proof is too old."""
+
+    def __init__(self, root: Path, version: str, *, proof_commits: int) -> None:
+        self.root, self.version, self.proof_commits = root, version, proof_commits
+        found = re.search(r'^__version__ = "(.+)"$', self._read("src/gossamer/__init__.py"), re.MULTILINE)
+        self.current = found[1] if found else ""
+        self.released = [_numbers(tag[1:]) for tag in self._git("tag", "--list", "v*.*.*").split()]
+
+    def missing(self) -> list[str]:
+        """Return every condition of a release that does not hold, and what to do about it."""
+        return [*self._wrong_tree(), *self._wrong_version(), *self._wrong_changes(), *self._stale_proofs()]
+
+    def write(self) -> None:
+        """Set the version and the heading of the change log; commit and tag them."""
+        for path, form in VERSION_PLACES.items():
+            self._replace_line(path, form.format(self.current), form.format(self.version))
+        heading = f"{UNRELEASED}\n## [{self.version}] - {time.strftime('%Y-%m-%d', time.gmtime())}\n"
+        self._replace_line("CHANGELOG.md", UNRELEASED, heading)
+        for page in (self.root / "docs").rglob("*.md"):
+            if page.relative_to(self.root).parts[1] not in ("adr", "reference"):  # history; and made from the code
+                pattern = rf"\bgossamer([ /]){re.escape(self.current)}\b"
+                page.write_text(re.sub(pattern, rf"gossamer\g<1>{self.version}", page.read_text()))
+        subprocess.run([sys.executable, "-m", "tools.reference"], cwd=self.root, check=True)
+        self._git("commit", "--quiet", "--all", "--allow-empty", "--message", f"Release {self.version}")
+        self._git("tag", "--annotate", f"v{self.version}", "--message", f"Gossamer {self.version}")
+
+    def _wrong_tree(self) -> list[str]:
+        wrong = []
+        if changed := self._git("status", "--porcelain").splitlines():
+            wrong.append(f"The work tree has {len(changed)} changes, first {changed[0][3:]}. Commit or remove them.")
+        if (branch := self._git("branch", "--show-current").strip()) != "main":
+            wrong.append(f"The branch is {branch or 'none'}. Releases are made on main.")
+        if re.search(r'^repository = ""$', self._read("pyproject.toml"), re.MULTILINE):
+            wrong.append("pyproject.toml names no address of the repository. Set `repository`.")
+        return wrong
+
+    def _wrong_version(self) -> list[str]:
+        if not re.fullmatch(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}", self.version):
+            return [f"{self.version!r} is no version. Write MAJOR.MINOR.PATCH, for example 1.2.3."]
+        wrong, least = [], max([*self.released, (0, 0, 0)])
+        if _numbers(self.version) <= least or _numbers(self.version) < _numbers(self.current):
+            last = ".".join(map(str, least)) if self.released else "none"
+            wrong.append(f"{self.version} must be greater than the last release ({last}), and at least {self.current}.")
+        for path, form in VERSION_PLACES.items():
+            if self._read(path).splitlines().count(form.format(self.current)) != 1:
+                wrong.append(f"{path} must have exactly one line {form.format(self.current)}.")
+        return wrong
+
+    def _wrong_changes(self) -> list[str]:
+        _, found, rest = self._read("CHANGELOG.md").partition(UNRELEASED)
+        lines = rest.partition("\n## [")[0].strip().splitlines()
+        if not found or not lines:
+            return ["CHANGELOG.md has nothing under Unreleased. Write what users notice."]
+        if not self.released and len(lines) > FIRST_LINES:
+            page = f"one page that says what Gossamer does: write it anew, in at most {FIRST_LINES} lines"
+            return [f"CHANGELOG.md has {len(lines)} lines under Unreleased. That of the first release is {page}."]
+        return []
+
+    def _stale_proofs(self) -> list[str]:
+        files = sorted((self.root / "docs" / "proofs").glob("*.json"))
+        stale = (
+            [] if files else ["docs/proofs has no proofs. Run the programs, for example make chaos; then make proofs."]
+        )
+        for file in files:
+            proof = msgspec.json.decode(file.read_bytes())
+            since = f"{proof['commit']}..HEAD"
+            age = self._git("rev-list", "--count", since, "--", "src", "native", check=False).strip()
+            if not age or int(age) > self.proof_commits:
+                old = f"is {age} commits of the code old (at most {self.proof_commits})"
+                why = old if age else "is of a commit that is not in the history"
+                stale.append(f"The proof {file.stem} {why}. Run {proof['command']}, then make proofs.")
+        return stale
+
+    def _replace_line(self, path: str, old: str, new: str) -> None:
+        text = re.sub(rf"^{re.escape(old)}", lambda _: new, self._read(path), count=1, flags=re.MULTILINE)
+        (self.root / path).write_text(text)
+
+    def _read(self, path: str) -> str:
+        return (self.root / path).read_text()
+
+    def _git(self, *arguments: str, check: bool = True) -> str:
+        command = ["git", *arguments]
+        return subprocess.run(command, cwd=self.root, stdout=subprocess.PIPE, text=True, check=check).stdout
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, which compare as versions do; () for one that has others."""
+    return tuple(map(int, version.split("."))) if re.fullmatch(r"\d+(\.\d+)*", version) else ()
+
+
+def main(arguments: list[str] | None = None, root: Path = Path(__file__).parents[1]) -> int:
+    parser = argparse.ArgumentParser(prog="make release", description=__doc__)
+    parser.add_argument("version", metavar="VERSION")
+    parser.add_argument("--dry-run", action="store_true", help="print each step and what is missing, and do nothing")
+    parser.add_argument("--skip-tests", action="store_true", help="test the wheel, not all: CI has tested this commit")
+    parser.add_argument("--proof-commits", type=int, default=100, help="commits after which a proof is old (100)")
+    options = parser.parse_args(arguments)
+    release = Release(root, options.version, proof_commits=options.proof_commits)
+    # `make test` ends by testing the wheel.
+    tests = ("bash tests/servers/wheel" if options.skip_tests else "make test", "make docs")
+    missing = release.missing()
+    steps = [f"step: {step}" for step in (*tests, *_STEPS)] if options.dry_run else []
+    print("\n".join([*(f"missing: {one}" for one in missing), *steps]))
+    if missing or options.dry_run:
+        return 1 if missing else 0
+    for command in tests:
+        print(f"step: {command}", flush=True)
+        if subprocess.run(command.split(), cwd=root, check=False).returncode or release.missing():
+            print(f"{command} failed, or changed the work tree. Nothing is released.")
+            return 1
+    release.write()
+    print(f"Tagged v{release.version}. To publish: git push origin main v{release.version}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
