@@ -52,7 +52,7 @@ bench-jobs: setup  ## From the request of a job to its process, on an idle node:
 bench-pending: setup  ## Add, list and take jobs while 10,000 wait, on SQLite and PostgreSQL.
 	$(BIN)/python -m bench.pending_jobs $(ARGS)
 
-bench-dashboard: setup  ## The dashboard: ARGS=log follows 10,000 lines a second in Chromium.
+bench-dashboard: setup  ## The dashboard: ARGS=log follows 10,000 lines a second in Chromium; ARGS=load times every page of a full service (ten minutes).
 	$(BIN)/python -m bench.dashboard $(ARGS)
 
 bench-view: setup  ## What the performance view costs a Scrapy process and a worker.

@@ -33,7 +33,7 @@ def main() -> int:
         return 0 if log.measure(seconds=given.seconds, rate=given.rate) else 1
     amounts = Amounts(given.crawls, given.jobs, given.domains, given.policies, given.others)
     with tempfile.TemporaryDirectory(prefix="gossamer-bench-") as folder, deployment(Path(folder), amounts) as running:
-        results = [pages.measure(running, Path(folder)), followers.measure(running, seconds=given.seconds)]
+        results = [followers.measure(running, seconds=given.seconds), pages.measure(running, Path(folder))]
     return 0 if all(results) else 1
 
 
