@@ -337,3 +337,19 @@ def test_a_damaged_library_for_parquet_is_named_and_the_records_are_kept(tmp_pat
         assert "pyarrow cannot be loaded (built for another numpy)" in failed.stdout + failed.stderr
         assert gossamer(*arguments, "-o", "x.parquet", cwd=tmp_path).returncode == 0
     assert len(pyarrow.parquet.read_table(tmp_path / "x.parquet")) == 3
+
+
+def test_refusals_by_rules_of_ones_own(web: FakeWeb, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("version: 3\nrules: [{name: fine, kind: denied, source: [fine], most_bytes: 99}]")
+    url, resolve = f"http://a.test:{web.port}/in", resolving(web.resolve_overrides())
+    found = json.loads(gossamer("fetch", url, *resolve, "--refusal-rules", str(rules), "--json", cwd=tmp_path).stdout)
+    assert (found["refusal"]["rule"], found["refusal"]["version"]) == ("fine", 3)
+    crawled = gossamer("crawl", url, *resolve, "--refusal-rules", str(rules), "--json", cwd=tmp_path)
+    assert json.loads(crawled.stdout)["refused_pages"] == {"denied": 1}
+    rules.write_text("rules: [{name: fine, kind: odd}]")
+    refused = gossamer("crawl", url, *resolve, "--refusal-rules", str(rules), cwd=tmp_path)
+    [line] = refused.stderr.splitlines()
+    assert "--refusal-rules: " in line
+    assert "Kinds are challenge, captcha, denied, login" in line
+    assert refused.returncode == 2

@@ -22,13 +22,14 @@ from gossamer.fetch.proxies import first_proxy, resolve_names
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.model.crawl import Run
 from gossamer.model.request import DropReason, Lease
-from gossamer.policy.refusals import find_refusal, may_be_refused
+from gossamer.policy.refusals import RefusalFinder
 from gossamer.policy.retry import REFUSED
 from gossamer.policy.scope import LinkScope
 from gossamer.policy.urls import from_user_input, host, redirect_target, registered_domain
 from gossamer.policy.words import cause_advice, fetch_error, follow_advice
 from gossamer.settings import Settings
 from gossamer.wiring.plan import Plan, check_settings, make_plan, renders
+from gossamer.wiring.refusals import load_refusals
 from gossamer.wiring.worker import make_clients, make_resolver
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, ContextOptions, SharedMemory
@@ -116,6 +117,7 @@ def for_one_page(settings: Settings, *, render: bool) -> Settings:
 async def fetch_page(settings: Settings, url: str) -> FetchedPage:
     """Fetch a page with its redirects. Raises BadInput for what a crawl from this URL would refuse, too."""
     check_settings(settings)
+    refusals = load_refusals(settings)
     resolver = make_resolver(settings)
     clients = make_clients(settings, resolver)
     robots = RobotsService(clients.fetch, MemoryRobotsStore())
@@ -142,7 +144,7 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
         except (FetchError, FetchRefused) as error:
             found.error = error
         else:
-            found.page = _page(attempt, fetched)
+            found.page = _page(attempt, fetched, refusals)
         return found
     finally:
         if browser is not None:
@@ -282,12 +284,12 @@ async def _allows(settings: Settings, robots: RobotsService, request: FetchReque
     return (await _verdict(request, settings, robots)).allowed
 
 
-def _page(attempt: Attempt, fetched: FetchResponse) -> Page:
+def _page(attempt: Attempt, fetched: FetchResponse, refusals: RefusalFinder) -> Page:
     """Return the page with its record. A refusal of the site is a page that has failed, as in a crawl."""
     decoded = PageReader.decode(fetched)
     failure, refusal = "" if fetched.status < 400 else f"http_{fetched.status}", None
-    if failure or may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain)):
-        refusal = find_refusal(
+    if failure or refusals.may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain)):
+        refusal = refusals.find(
             fetched.status, fetched.headers, fetched.body, url=attempt.url, requested=attempt.requested_url
         )
         failure = f"{REFUSED}{refusal.kind}" if refusal is not None else failure

@@ -42,6 +42,9 @@ class RequestOptions(ConfigOption, total=False):
     """Address to use for a host instead of looking it up: `{"a.test": "10.0.0.7"}`."""
     ca_file: PathLike
     """PEM file of certificates to trust in addition to the system's."""
+    refusal_rules: PathLike
+    """File of rules, in YAML, JSON or TOML, by which more pages are found to be refusals by a site than by Gossamer's
+    own rules."""
 
 
 class CrawlOptions(RequestOptions, StartingOptions, total=False):

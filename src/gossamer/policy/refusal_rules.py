@@ -20,7 +20,7 @@ MOST_BYTES: Final = 48 * 1024
 search."""
 
 
-class RefusalRule(msgspec.Struct, frozen=True, kw_only=True):
+class RefusalRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One kind of refusal: all signs that are given must be there. Texts are in lower case and without quotes."""
 
     name: str

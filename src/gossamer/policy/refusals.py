@@ -1,7 +1,7 @@
 """Decides whether a response is a refusal, by the rules of `refusal_rules`, and says by which evidence.
 
 No tree of the page is made: signs are searched in the source. `may_be_refused` is for every page with a status of
-success, and must stay within a few microseconds; `find_refusal` is only for those where it is True, and for errors.
+success, and must stay within a few microseconds; `find` is only for those where it is True, and for errors.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,16 +20,6 @@ _UNTITLED_BYTES: Final = 2048
 """Largest page without a title that may be a refusal."""
 
 
-def _rules_of_pages() -> list[RefusalRule]:
-    """Return the rules for responses with the status 200."""
-    return [rule for rule in RULES if not rule.statuses or 200 in rule.statuses]
-
-
-_STATUSES: Final = frozenset(status for rule in RULES for status in rule.statuses)
-_TITLES: Final = frozenset(title for rule in _rules_of_pages() for title in rule.titles)
-_UNTITLED: Final = tuple(
-    rule.source[0].encode() for rule in _rules_of_pages() if not rule.titles and not rule.redirects_to_login
-)
 _LOGIN_SEGMENTS: Final = frozenset(
     ("login", "log-in", "log_in", "signin", "sign-in", "sign_in", "wp-login", "logon", "anmelden", "connexion")
 )
@@ -41,37 +31,64 @@ _RETURN_NAMES: Final = (
 """Names of parameters by which forms of logins lead back."""
 
 
-def may_be_refused(status: int, body: bytes, *, redirected: bool) -> bool:
-    """Return whether a response with a status of success is worth `find_refusal`: False for nearly all pages."""
-    if len(body) > MOST_BYTES:
-        return False
-    if status != 200 or redirected:
-        return True
-    begin = body.find(b"<title", 0, _TITLE_WITHIN)
-    if begin < 0:
-        begin = body.find(b"<TITLE", 0, _TITLE_WITHIN)
-    if begin >= 0:
-        title = body[begin + len(b"<title") : begin + 2 * _TITLE_CHARACTERS].partition(b"</")[0].partition(b">")[2]
-        return not _TITLES.isdisjoint(_parts(title.decode("utf-8", "replace").lower()))
-    if len(body) > _UNTITLED_BYTES:
-        return False
-    source = body.lower()
-    return any(each in source for each in _UNTITLED)
+class RefusalFinder:
+    """Finds refusals by Gossamer's rules, and by those that a person has added."""
 
+    def __init__(self, own: Sequence[RefusalRule] = (), *, version: int = VERSION) -> None:
+        """`own`: rules that were added, which are tried first. `version`: theirs."""
+        self._own = frozenset(rule.name for rule in own)
+        self._version = version
+        self._rules = (*own, *RULES)
+        of_pages = [rule for rule in self._rules if not rule.statuses or 200 in rule.statuses]
+        self._statuses = frozenset(status for rule in self._rules for status in rule.statuses)
+        self._titles = frozenset(title for rule in of_pages for title in rule.titles)
+        untitled = [rule for rule in of_pages if not rule.titles and not rule.redirects_to_login]
+        self._untitled = tuple(rule.source[0].encode() for rule in untitled if rule.name not in self._own)
+        self._sought = tuple(rule.source[0].encode() for rule in untitled if rule.name in self._own)
+        """Texts of rules that were added without titles: they are searched in all small pages."""
 
-def find_refusal(
-    status: int, headers: Iterable[tuple[str, str]], body: bytes, *, url: str, requested: str
-) -> PageRefusal | None:
-    """Return the refusal that a response is; None: it is a page, or an error like any other.
+    def may_be_refused(self, status: int, body: bytes, *, redirected: bool) -> bool:
+        """Return whether a response with a status of success is worth `find`: False for nearly all pages."""
+        if len(body) > MOST_BYTES:
+            return False
+        if status != 200 or redirected:
+            return True
+        if self._sought:
+            source = body.lower().replace(b'"', b"")
+            unquoted = source.replace(b"'", b"")
+            if any(each in source or each in unquoted for each in self._sought):
+                return True
+        begin = body.find(b"<title", 0, _TITLE_WITHIN)
+        if begin < 0:
+            begin = body.find(b"<TITLE", 0, _TITLE_WITHIN)
+        if begin >= 0:
+            title = body[begin + len(b"<title") : begin + 2 * _TITLE_CHARACTERS].partition(b"</")[0].partition(b">")[2]
+            return not self._titles.isdisjoint(_parts(title.decode("utf-8", "replace").lower()))
+        if len(body) > _UNTITLED_BYTES:
+            return False
+        source = body.lower()
+        return any(each in source for each in self._untitled)
 
-    `url`: of the response, `requested`: the one that was asked for, before its redirects."""
-    if len(body) > MOST_BYTES or (status not in _STATUSES and not 200 <= status < 300):
+    def find(
+        self, status: int, headers: Iterable[tuple[str, str]], body: bytes, *, url: str, requested: str
+    ) -> PageRefusal | None:
+        """Return the refusal that a response is; None: it is a page, or an error like any other.
+
+        `url`: of the response, `requested`: the one that was asked for, before its redirects."""
+        if len(body) > MOST_BYTES or (status not in self._statuses and not 200 <= status < 300):
+            return None
+        page = _Evidence(status, headers, body, url, requested)
+        for rule in self._rules:
+            if (status in rule.statuses if rule.statuses else 200 <= status < 300) and (found := page.of(rule)):
+                version = self._version if rule.name in self._own else VERSION
+                return PageRefusal(kind=rule.kind, rule=rule.name, evidence=found, version=version)
         return None
-    page = _Evidence(status, headers, body, url, requested)
-    for rule in RULES:
-        if (status in rule.statuses if rule.statuses else 200 <= status < 300) and (found := page.of(rule)):
-            return PageRefusal(kind=rule.kind, rule=rule.name, evidence=found, version=VERSION)
-    return None
+
+
+DEFAULT_FINDER: Final = RefusalFinder()
+"""Finder with Gossamer's rules alone."""
+may_be_refused: Final = DEFAULT_FINDER.may_be_refused
+find_refusal: Final = DEFAULT_FINDER.find
 
 
 class _Evidence:

@@ -13,7 +13,7 @@ from gossamer.extract.encoding import content_type_of, is_html
 from gossamer.fetch.backend import FetchBackend, PageLoad
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
 from gossamer.policy.patterns import url_pattern
-from gossamer.policy.refusals import find_refusal
+from gossamer.policy.refusals import DEFAULT_FINDER, RefusalFinder
 from gossamer.policy.render_learning import RenderChoice, RenderKey, RenderLearner
 from gossamer.policy.retry import is_worth_a_retry
 from gossamer.render.comparison import has_gained
@@ -35,7 +35,12 @@ class BrowserBackend:
     """Fetch backend of pages that scripts build."""
 
     def __init__(
-        self, http: FetchBackend, pool: BrowserPool | BrowserMissing, *, patience: Patience | None = None
+        self,
+        http: FetchBackend,
+        pool: BrowserPool | BrowserMissing,
+        *,
+        patience: Patience | None = None,
+        refusals: RefusalFinder = DEFAULT_FINDER,
     ) -> None:
         """`pool`: its browsers, or why there are none. Then BrowserMissing is raised for each page that is to be
         rendered: before its request, unless only the response tells whether it is (`auto`). `patience` None: any
@@ -43,6 +48,7 @@ class BrowserBackend:
         self._http = http
         self._pool = pool
         self._patience = patience
+        self._refusals = refusals
         self.pages_in_progress = 0
         """Pages that the browsers build, or that wait for a free tab."""
         self.unasked_in_progress = 0
@@ -63,7 +69,9 @@ class BrowserBackend:
         page = request.page
         if page is None or not _is_page(response):
             return response
-        if find_refusal(response.status, response.headers, response.body, url=request.url, requested=request.url):
+        if self._refusals.find(
+            response.status, response.headers, response.body, url=request.url, requested=request.url
+        ):
             return response  # a browser that runs the script of a challenge would get around the refusal
         if not page.learns or page.because == "match":
             return await self._render(request, response)

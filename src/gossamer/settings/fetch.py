@@ -129,6 +129,12 @@ class FetchSettings(SettingGroup):
         "PEM file of certificates to trust in addition to the system's",
         option=SettingOption(REQUESTS, "FILE", of="requests", python_type="PathLike"),
     )
+    refusal_rules: str = field_of(
+        "",
+        "File of rules, in YAML, JSON or TOML, by which more pages are found to be refusals by a site than by "
+        "Gossamer's own rules",
+        option=SettingOption(REQUESTS, "FILE", of="requests", python_type="PathLike"),
+    )
     max_body: Bytes = field_of(
         5 * 1024 * 1024,
         "Largest body in bytes, decompressed. A longer one is cut and marked truncated. Of sitemaps, the part in "

@@ -10,6 +10,7 @@ from gossamer.render.requests import LoadLimits, PageLoader
 from gossamer.render.tab import WaitLimits
 from gossamer.settings import Settings
 from gossamer.telemetry.tally import BrowserCounts
+from gossamer.wiring.refusals import load_refusals
 
 
 def launch_options(settings: Settings) -> LaunchOptions:
@@ -49,4 +50,4 @@ def browser_backend(
     except BrowserMissing as error:
         return BrowserBackend(http, error)
     pool = BrowserPool(launch, limits, PageLoader(http, loads), waits, counts)
-    return BrowserBackend(http, pool, patience=patience)
+    return BrowserBackend(http, pool, patience=patience, refusals=load_refusals(settings))

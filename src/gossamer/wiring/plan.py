@@ -57,13 +57,14 @@ from gossamer.settings.ranges import CENTURY_SECONDS
 from gossamer.sinks.assets import check_asset_folder
 from gossamer.sinks.open import CSV, TABLES
 from gossamer.wiring.extraction import load_extraction
+from gossamer.wiring.refusals import load_refusals
 from gossamer.worker.loading import LoadedSpider, find_spider, identity
 
 # Range of the integers in attrs. Must not grow: MessagePack, the format of stored terms, has no larger integers.
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**64 - 1
 
-_PATHS = {"output", "ca_file", "extract", "assets_to", "index", "session"}
+_PATHS = {"output", "ca_file", "extract", "assets_to", "index", "session", "refusal_rules"}
 """Settings of the groups `crawl` and `fetch` that name files, which need not be valid Unicode. Must be extended with
 each new one."""
 
@@ -94,6 +95,7 @@ def check_settings(settings: Settings) -> None:
             lambda endings: list(map(file_extension, endings)),
         ),
     )
+    load_refusals(settings)
     for option, value, check in checks:
         try:
             if value:

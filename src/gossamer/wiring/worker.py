@@ -48,6 +48,7 @@ from gossamer.wiring.browser_lane import BrowserLane, patience, room_limits, tak
 from gossamer.wiring.outputs import OutputLosses, missing_sentence, open_outputs
 from gossamer.wiring.plan import address_service, check_settings, keeps_index
 from gossamer.wiring.processes import usable_cpus
+from gossamer.wiring.refusals import load_refusals
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context, ContextOptions, Contexts, SharedMemory
 from gossamer.worker.extraction import PageContents
@@ -336,6 +337,7 @@ class _WorkerParts:
                 proxies=self._proxies,
                 open_browser=self._open_browser,
                 sessions_of=self._sessions_of,
+                refusals=load_refusals(settings),
             ),
             budget=self.budget,
         )

@@ -48,7 +48,7 @@ from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome
 from gossamer.option_names import named
 from gossamer.policy.lateness import is_late, send_by
 from gossamer.policy.pacing import Pacing
-from gossamer.policy.refusals import find_refusal, may_be_refused
+from gossamer.policy.refusals import DEFAULT_FINDER, RefusalFinder
 from gossamer.policy.retry import REFUSED, Retry, decide, is_unanswered, longest_retrying, parse_retry_after
 from gossamer.policy.slow_hosts import SlowHosts
 from gossamer.policy.urls import host, redirect_target, registered_domain
@@ -115,6 +115,8 @@ class FetchPolicy(msgspec.Struct, frozen=True):
     """Returns the backend of rendered pages when the first one comes."""
     sessions_of: "Callable[[Run], WorkerSessions]"
     """Returns the sessions of a crawl that asks for them."""
+    refusals: RefusalFinder = DEFAULT_FINDER
+    """Finds out which responses are refusals by the site."""
 
 
 class Fetcher:
@@ -152,6 +154,7 @@ class Fetcher:
         self._sitemap_turns = SitemapTurns()
         self._budget = budget
         self._open_browser = policy.open_browser
+        self._refusals = policy.refusals
         self._sessions_of = policy.sessions_of
         self._browser: BrowserBackend | None = None
         self._last_context: Context | None = None
@@ -352,7 +355,7 @@ class Fetcher:
             and len(fetched.body) <= LARGE_BYTES
             and fetched.moved_to is None
             and not self._keep_wire
-            and not may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain))
+            and not self._refusals.may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain))
         )
 
     def _backend(self, attempt: Attempt, request: FetchRequest) -> "FetchBackend":
@@ -443,7 +446,7 @@ class Fetcher:
 
     async def _read_page(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
         """Return the result of a request whose response has the status of a page, but may be a refusal."""
-        if may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain)):
+        if self._refusals.may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain)):
             refusal = await self._find_refusal(attempt, fetched)
             if refusal is not None:
                 return self._fail_refused(attempt, fetched, refusal)
@@ -454,7 +457,7 @@ class Fetcher:
         none, or the request is for an asset."""
         if attempt.payload.asset is not None:
             return None
-        refusal = find_refusal(
+        refusal = self._refusals.find(
             fetched.status, fetched.headers, fetched.body, url=attempt.url, requested=attempt.requested_url
         )
         if refusal is not None and refusal.kind in _RESTING_KINDS:
