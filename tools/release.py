@@ -130,9 +130,9 @@ def main(arguments: list[str] | None = None, root: Path = Path(__file__).parents
     release = Release(root, options.version, proof_commits=options.proof_commits)
     # `make test` ends by testing the wheel.
     tests = ("bash tests/servers/wheel" if options.skip_tests else "make test", "make docs")
-    missing = release.missing()
-    steps = [f"step: {step}" for step in (*tests, *_STEPS)] if options.dry_run else []
-    print("\n".join([*(f"missing: {one}" for one in missing), *steps]))
+    missing, steps = release.missing(), [f"step: {step}" for step in (*tests, *_STEPS) if options.dry_run]
+    for line in (*(f"missing: {one}" for one in missing), *steps):
+        print(line)
     if missing or options.dry_run:
         return 1 if missing else 0
     for command in tests:

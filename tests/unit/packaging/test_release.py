@@ -18,6 +18,7 @@ _FILES = {
     "CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- Crawls.\n",
     "Makefile": f".PHONY: test docs\ntest docs:\n\t@echo $@ >> {_LOG}\n",
     "tests/servers/wheel": f"echo wheel >> {_LOG}\n",
+    "tools/__init__.py": "",
     "tools/reference.py": f"print('reference', file=open('{_LOG}', 'a'))\n",
     "docs/page.md": "agent gossamer/0.1.0\n",
     "docs/adr/0001.md": "It was gossamer 0.1.0.\n",
