@@ -49,6 +49,7 @@ def _add_others(connection: Connection, numbers: range) -> None:
     for number in numbers:
         name = f"project-{number}"
         version = projects.add_version(connection, name, "1", digest="d", file=f"{name}/1.egg")
+        assert version is not None
         projects.take_listing(connection, "node")
         projects.record_listing(connection, version, incarnation="node", spiders=["spider"], fault="")
         rule = {"kind": "every", "rule": "86400", "time_zone": "UTC", "start_at": time.time(), "end_at": None,
