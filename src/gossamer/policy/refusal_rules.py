@@ -12,7 +12,7 @@ import msgspec
 
 from gossamer.model.record import RefusalKind
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the rules, which records of refused pages name."""
 
 MOST_BYTES: Final = 48 * 1024
@@ -105,6 +105,13 @@ RULES: Final = (
         most_links=0,
     ),
     RefusalRule(name="kasada", kind="challenge", statuses=(429,), header=("x-kpsdk-ct", ""), source=("/ips.js",)),
+    RefusalRule(
+        name="akamai_challenge",
+        kind="challenge",
+        statuses=(403, 428, 429),
+        source=("sec-if-cpt-container", "/_sec/cp_challenge/"),
+        most_links=2,
+    ),
     # --- captchas: a person is asked for
     RefusalRule(name="aws_captcha", kind="captcha", statuses=(405,), header=("x-amzn-waf-action", "captcha")),
     RefusalRule(
@@ -171,13 +178,14 @@ RULES: Final = (
         header=("server", "akamaighost"),
         most_bytes=4096,
     ),
-    RefusalRule(
-        name="akamai_edgesuite",
-        kind="denied",
-        statuses=(403,),
-        titles=("access denied",),
-        source=("errors.edgesuite.net",),
-        most_bytes=4096,
+    *(
+        RefusalRule(
+            name=name, kind="denied", statuses=(403,), titles=("access denied",), source=(source,), most_bytes=4096
+        )
+        for name, source in (
+            ("akamai_edgesuite", "errors.edgesuite.net"),
+            ("akamai_edgesuite_encoded", "errors&#46;edgesuite&#46;net"),
+        )
     ),
     RefusalRule(
         name="cloudfront",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.errors import BadInput
+from gossamer.policy.refusal_rules import VERSION
 from gossamer.policy.refusals import DEFAULT_FINDER, RefusalFinder
 from gossamer.settings import load
 from gossamer.wiring.refusals import load_refusals
@@ -51,7 +52,7 @@ def test_rules_of_a_file_find_refusals_beside_gossamers_own(tmp_path: Path) -> N
     puzzle = "<title>Offers</title><p>x<div id='puzzle'>"
     assert found(rules, 200, puzzle) == ("shop_untitled", 7)
     rejected = "<title>Request Rejected</title>The requested URL was rejected. Your support ID is: 1"
-    assert found(rules, 200, rejected) == ("f5", 1)
+    assert found(rules, 200, rejected) == ("f5", VERSION)
     for page in ("<title>Too busy</title>to read", "<title>Shop</title><p class='busy'>come back", "<title>x</title>"):
         assert found(rules, 200, page) is None
     assert [found(DEFAULT_FINDER, 200, page) for page in (busy, puzzle)] == [None, None]
