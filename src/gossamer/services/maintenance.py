@@ -33,6 +33,7 @@ from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.refusals import refusals_by_kind
 
 log = logging.getLogger("gossamer.services.maintenance")
 
@@ -112,7 +113,10 @@ class Finisher:
         )
         new = [event for event in events if event.event_id not in late]
         if new:
-            deliveries = await self._outbound.send(answers.event(event, now=self._now()) for event in new)
+            counts = await self._counts(new)
+            deliveries = await self._outbound.send(
+                answers.event(event, now=self._now(), counts=count) for event, count in zip(new, counts, strict=True)
+            )
             for event in new:
                 if event.crawl.appid in deliveries:
                     late[event.event_id] = deliveries[event.crawl.appid]
@@ -127,6 +131,23 @@ class Finisher:
             if event.event_id in late and event not in published
         }
         return finished > 0 or bool(published)
+
+    async def _counts(self, events: Sequence[CrawlEvent]) -> list[dict[str, int]]:
+        """Return the numbers of fetched and refused pages for each event. Empty: they are not known, because the crawl
+        has another run by now, or a shard is away, for which events do not wait."""
+        try:
+            infos = await self._frontier.crawl_infos([event.crawl for event in events])
+        except FrontierUnavailable:
+            return [{} for _ in events]
+        found: list[dict[str, int]] = []
+        for event, info in zip(events, infos, strict=True):
+            if info is None or info.run != event.run:
+                found.append({})
+                continue
+            pages = info.spiders.get(event.spider) if event.spider else info.pages
+            refused = sum(refusals_by_kind(pages.failed).values()) if pages else 0
+            found.append({"fetched": pages.fetched if pages else 0, "refused": refused})
+        return found
 
     async def _acknowledge(self, events: Sequence[CrawlEvent]) -> None:
         """Delete events that are published from the frontier, and count them."""

@@ -17,6 +17,7 @@ from gossamer.control.stats import Counters
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.messages.reader import MessageReader
+from gossamer.model.request import Outcome, Settlement
 from gossamer.services.intake import Intake
 from gossamer.services.maintenance import Finisher
 from gossamer.services.outbound import DeliveryLimits, OutboundPublisher
@@ -161,6 +162,32 @@ async def test_what_waits_too_long_or_is_too_much_becomes_dead_letters(stage: St
         await stage.bus.publish(stage.topics.incoming, [asked("bad", "next")])
         await until(all_acknowledged)
         assert len(await letters()) == before + 1
+
+
+async def test_the_end_of_a_crawl_has_the_numbers_of_fetched_and_refused_pages(stage: Stage) -> None:
+    finisher = stage.finisher(stage.publisher())
+    crawl = CrawlId("good", "refused")
+    seeds = [f"https://{name}.test/" for name in "abcd"]
+    await crawls.open_crawl(stage.frontier, seeds, Terms(), crawl=Crawl(id=crawl))
+    holder = await stage.frontier.open_leaseholder(pool="shared", spiders=["link"])
+    ends = {"a.test": "", "b.test": "refused_captcha", "c.test": "refused_denied", "d.test": "http_404"}
+
+    async def all_settled() -> bool:
+        leases = await holder.lease(limit=10)
+        reasons = [ends.pop(lease.domain) for lease in leases]
+        outcomes = [Outcome.FAILED if reason else Outcome.FETCHED for reason in reasons]
+        await holder.settle([Settlement(*each) for each in zip(leases, outcomes, reasons, strict=True)])
+        return not ends
+
+    await until(all_settled)
+
+    async def told() -> bool:
+        await finisher.run_once()
+        return bool(await stage.sent_to("good"))
+
+    await until(told)
+    [event] = [event for event in await stage.sent_to("good") if not event["spiderid"]]
+    assert (event["action"], event["fetched"], event["refused"]) == ("finished", 1, 2)
 
 
 async def test_events_of_others_are_published_and_those_of_the_application_stay(stage: Stage) -> None:
