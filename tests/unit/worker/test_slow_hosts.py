@@ -37,7 +37,7 @@ async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> N
     nothing = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None, keep_wire=False, retries=0))
     nothing.retry_base_seconds, nothing.asset_bytes, nothing.body_bytes, nothing.tally = 0.0, 0, 0, Tally()
     nothing.open_browser = None
-    nothing.sessions_of = None
+    nothing.sessions_of = nothing.refusals = None
     nothing.proxies = WorkerProxies(ProxyOptions(), Tally().fail_proxy, Troubles())
     robots = cast(Any, SimpleNamespace(allows_at_once=lambda attempt: True))
     fetcher = Fetcher(
