@@ -6,6 +6,7 @@ Content-Security-Policy, errors of scripts, and files that could not be loaded.
 
 import base64
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -58,7 +59,7 @@ class Browser:
         self._writing = os.fdopen(in_write, "wb")
         self._answers: Queue[dict[str, Any]] = Queue()
         self.events: list[dict[str, Any]] = []
-        self._sent = 0
+        self._numbers = itertools.count(1)
         self._session: str | None = None
         self._reader = threading.Thread(target=self._read, args=(out_read,), daemon=True)
         self._reader.start()
@@ -82,13 +83,13 @@ class Browser:
         os.close(descriptor)
 
     def _send(self, method: str, **parameters: Any) -> int:
-        self._sent += 1
-        message: dict[str, Any] = {"id": self._sent, "method": method, "params": parameters}
+        number = next(self._numbers)  # both threads send
+        message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
         self._writing.write(json.dumps(message).encode() + b"\0")
         self._writing.flush()
-        return self._sent
+        return number
 
     def call(self, method: str, **parameters: Any) -> Any:
         """Return the result of a command."""

@@ -35,7 +35,10 @@ _MAKE_SECONDS = 60.0
 _BATCH_SIZE = 500
 _POLL_SECONDS = 0.05
 _ONE_AT_A_TIME = asyncio.Semaphore(1)
-_POLICY = "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'"
+_POLICY = (
+    "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
 """Content-Security-Policy beside the page's own one, which allows its style sheet alone, by its hash."""
 
 

@@ -113,7 +113,7 @@ class _Dashboard:
             Route("/login", self._log_in, methods=["POST"]),
             Route("/logout", self._log_out, methods=["POST"]),
         ]
-        self.app = Starlette(routes=routes, exception_handlers={404: self._not_found})
+        self.app = Starlette(routes=routes, exception_handlers={404: self._not_found, 405: self._not_allowed})
         self.app.router.redirect_slashes = False  # the address would be made of the header Host
 
     def _endpoint(self, route: PageRoute, *, is_for_all: bool = False) -> Callable[[Request], Awaitable[Response]]:
@@ -210,6 +210,14 @@ class _Dashboard:
             return self._page(request).go("/")
         page = await self._admitted(request)
         return page if isinstance(page, Response) else self._problem(page, 404, page.texts("problem.no_page"))
+
+    async def _not_allowed(self, request: Request, error: Exception) -> Response:
+        page = await self._admitted(request)
+        if isinstance(page, Response):
+            return page
+        answer = self._problem(page, 405, page.texts("problem.only_forms"))
+        answer.headers.update(getattr(error, "headers", None) or {})
+        return answer
 
 
 def _prefix(request: Request, header: str) -> str:

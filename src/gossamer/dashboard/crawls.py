@@ -14,6 +14,7 @@ from gossamer.dashboard.service import ApiCall, ApiRefused, crawl_path
 
 _STATES = ("running", "finished", "stopped", "expired", "lost")
 _A_PAGE = 50
+_PRIORITIES_SHOWN = 20
 _UNAVAILABLE = 503
 _BODY_SHOWN = 20_000
 """Characters of a body that a preview shows."""
@@ -43,7 +44,7 @@ async def show_list(page: DashboardPage) -> Response:
 
 async def show(page: DashboardPage) -> Response:
     """Return one crawl."""
-    appid, crawlid = _names(page.query)
+    appid, crawlid = _names(page, page.query)
     crawl, reasons, pace = await asyncio.gather(
         page.service.get(crawl_path(appid, crawlid)),
         page.service.get(crawl_path(appid, crawlid, "reasons")),
@@ -63,6 +64,7 @@ async def show(page: DashboardPage) -> Response:
         **past,
         dropped=_by_count(total["dropped"]),
         retried=_by_count(total["retried"]),
+        priorities=_by_priority(crawl["queued_by_priority"]),
         pace=pace,
         retried_now=_count(page.query.get("retried", "")),
     )
@@ -71,7 +73,7 @@ async def show(page: DashboardPage) -> Response:
 async def _past(page: DashboardPage, name: str) -> list[Any]:
     """Return the rates or the ends of a crawl. While the history is away, there are none."""
     try:
-        found = await page.service.get(crawl_path(*_names(page.query), name))
+        found = await page.service.get(crawl_path(*_names(page, page.query), name))
     except ApiRefused as error:
         if error.status != _UNAVAILABLE:
             raise
@@ -82,7 +84,7 @@ async def _past(page: DashboardPage, name: str) -> list[Any]:
 
 async def show_records(page: DashboardPage) -> Response:
     """Return pages, failures or items of a crawl, in the order in which they were published."""
-    appid, crawlid = _names(page.query)
+    appid, crawlid = _names(page, page.query)
     kind = page.query.get("kind", "pages")
     if kind not in ("pages", "failures", "items"):
         kind = "pages"
@@ -103,14 +105,14 @@ async def show_records(page: DashboardPage) -> Response:
 
 async def show_report(page: DashboardPage) -> Response:
     """Return the report of a crawl, which is a page of its own."""
-    appid, crawlid = _names(page.query)
+    appid, crawlid = _names(page, page.query)
     answer = await page.service.stream(ApiCall("GET", crawl_path(appid, crawlid, "report")))
     return page.pass_on(answer, "content-security-policy")
 
 
 async def explain(page: DashboardPage) -> Response:
     """Return the state of one URL in a crawl."""
-    appid, crawlid = _names(page.query)
+    appid, crawlid = _names(page, page.query)
     url, state, fault = page.query.get("url", ""), None, ""
     if url:
         try:
@@ -124,7 +126,7 @@ async def explain(page: DashboardPage) -> Response:
 
 async def retry(page: DashboardPage) -> Response:
     """Retry failed requests of a crawl: all, those of a reason, or one URL. Then show the crawl."""
-    appid, crawlid = _names(page.form)
+    appid, crawlid = _names(page, page.form)
     query = {name: page.form.get(name) or None for name in ("reason", "url")}
     answer = await page.service.call("POST", crawl_path(appid, crawlid, "retry"), query=query)
     return page.go("/crawl", appid=appid, crawlid=crawlid, retried=str(answer["retried"]))
@@ -132,7 +134,7 @@ async def retry(page: DashboardPage) -> Response:
 
 async def stop(page: DashboardPage) -> Response:
     """Stop a crawl, and show it."""
-    appid, crawlid = _names(page.form)
+    appid, crawlid = _names(page, page.form)
     await page.service.call("DELETE", crawl_path(appid, crawlid))
     return page.go("/crawl", appid=appid, crawlid=crawlid)
 
@@ -163,7 +165,7 @@ def _new_names() -> dict[str, str]:
 async def _like(page: DashboardPage) -> tuple[dict[str, str], list[str]]:
     """Return the filled form for a crawl that exists, and the fields that it lacks. `like` is `again`, to fetch all of
     it again, or `further`, to follow links one step deeper."""
-    appid, crawlid = _names(page.query)
+    appid, crawlid = _names(page, page.query)
     template, first = await asyncio.gather(
         page.service.get(crawl_path(appid, crawlid, "request")),
         page.service.get(crawl_path(appid, crawlid, "pages"), limit=1),
@@ -201,17 +203,22 @@ def _equivalents(form: Any) -> dict[str, Any]:
     return {"command": command_of(request), "json": text}
 
 
-def _names(given: Any) -> tuple[str, str]:
+def _names(page: DashboardPage, given: Mapping[str, str]) -> tuple[str, str]:
     """Return application and crawl of a page's address or form. Raises ApiRefused where one is missing."""
     names = given.get("appid", ""), given.get("crawlid", "")
     if not all(names):
-        raise ApiRefused(404, "the address names no crawl: it needs appid and crawlid")
+        raise ApiRefused(404, page.texts("problem.no_crawl"))
     return names
 
 
 def _count(text: str) -> int | None:
     """Return a count in an address; None: there is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
+def _by_priority(counts: Mapping[str, int]) -> list[tuple[int, int]]:
+    """Return the highest priorities with their waiting requests, in the order in which they are fetched."""
+    return sorted(((int(name), count) for name, count in counts.items() if count), reverse=True)[:_PRIORITIES_SHOWN]
 
 
 def _by_count(counts: dict[str, int]) -> list[tuple[str, int]]:

@@ -47,5 +47,6 @@ async def crawl_values(page: DashboardPage) -> Mapping[str, Any]:
         "processes": workers["processes"],
         "troubles": workers["troubles"],
         "queued": queues["total"],
+        "pages_per_second": sum(facts["pages_per_second"] for facts in workers["facts"]),
         "leased": sum(worker["leased"] for worker in workers["items"]),
     }

@@ -162,11 +162,12 @@ class DashboardPage(msgspec.Struct, frozen=True):
                     yield entry
 
     def render(self, template: str, *, status_code: int = 200, **values: Any) -> Response:
-        """Return a page. Where a part is asked for, the template `NAME_live.html` of `NAME.html` is rendered alone."""
-        if self.part:
-            template = template.replace(".html", "_live.html")
+        """Return a page. Where a part is asked for, the template `NAME_live.html` of `NAME.html` is rendered alone.
+        Whatever an address asks for, a page without parts is rendered whole, and a part without a page alone."""
+        live = template.replace(".html", "_live.html")
+        names = (live, template) if self.part else (template, live)
         content = self.site.templates.render(
-            template, t=self.texts, page=self, asset=self.asset, link=self.link, may=self.may, **values
+            *names, t=self.texts, page=self, asset=self.asset, link=self.link, may=self.may, **values
         )
         # A job may report text that is no Unicode.
         return Response(content.encode(errors="replace"), status_code, media_type="text/html; charset=utf-8")

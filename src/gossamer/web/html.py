@@ -31,6 +31,6 @@ class Templates:
         environment.filters.update(self._filters)
         return environment
 
-    def render(self, name: str, **values: Any) -> str:
-        """Return the page that a template makes of these values."""
-        return self._environment.get_template(name).render(values)
+    def render(self, *names: str, **values: Any) -> str:
+        """Return the page that a template makes of these values: the first of these names that exists."""
+        return self._environment.select_template(names).render(values)

@@ -21,7 +21,7 @@ async def show_list(page: DashboardPage) -> Response:
 
 async def show(page: DashboardPage) -> Response:
     """Return one group with its jobs."""
-    number = row_number(page.query)
+    number = row_number(page, page.query)
     group, found = await asyncio.gather(
         page.platform.get(f"/v1/groups/{number}"),
         page.platform.get("/v1/jobs", group=number, after=page.query.get("after"), limit=_A_PAGE),
@@ -31,6 +31,6 @@ async def show(page: DashboardPage) -> Response:
 
 async def cancel(page: DashboardPage) -> Response:
     """Ask all jobs of a group to stop, and show it."""
-    number = row_number(page.form)
+    number = row_number(page, page.form)
     await page.platform.call("POST", f"/v1/groups/{number}/cancel")
     return page.go("/group", id=str(number))

@@ -1,5 +1,6 @@
 """Jobs: their list, one job with its log and its items, and the form that makes one."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -80,7 +81,7 @@ async def read_log(page: DashboardPage) -> Response:
     elif start is not None:
         begin = int(start) if start.isascii() and start.isdigit() and len(start) < 19 else 0
         query |= {"start": begin, "stop": begin + _LOG_BYTES}
-    answer = await page.platform.stream(ApiCall("GET", f"/v1/jobs/{row_number(page.query)}/log", query))
+    answer = await page.platform.stream(ApiCall("GET", f"/v1/jobs/{row_number(page, page.query)}/log", query))
     return page.pass_on(answer, "x-next-start", "x-log-length")
 
 
@@ -121,20 +122,20 @@ async def export_items(page: DashboardPage) -> Response:
     if form not in EXPORTS:
         raise ApiRefused(404, page.texts("problem.no_page"))
     conditions = [line.strip() for line in page.query.get("filter", "").split(",") if line.strip()]
-    call = ApiCall("GET", f"/v1/jobs/{row_number(page.query)}/items.{form}", {"filter": conditions})
+    call = ApiCall("GET", f"/v1/jobs/{row_number(page, page.query)}/items.{form}", {"filter": conditions})
     return page.pass_on(await page.platform.stream(call))
 
 
 async def cancel(page: DashboardPage) -> Response:
     """Ask a job to stop, and show it."""
-    number = row_number(page.form)
+    number = row_number(page, page.form)
     await page.platform.call("POST", f"/v1/jobs/{number}/cancel")
     return page.go("/job", id=str(number))
 
 
 async def run_again(page: DashboardPage) -> Response:
     """Make a job like one that exists, and show it."""
-    old = await page.platform.get(f"/v1/jobs/{row_number(page.form)}")
+    old = await page.platform.get(f"/v1/jobs/{row_number(page, page.form)}")
     kept = ("project", "spider", "arguments", "settings", "priority", "label", "tags", "input", *_LIMITS)
     new = {name: old[name] for name in kept} | {"version": old["requested_version"]}
     job = await page.platform.call("POST", "/v1/jobs", body=new)
@@ -198,18 +199,21 @@ def number_of(page: DashboardPage, form: Mapping[str, str], name: str) -> float 
     """Return a field as a number. None: it is empty. Raises ApiRefused."""
     text = form.get(name, "").strip()
     try:
-        return float(text) if text else None
+        value = float(text) if text else None
     except ValueError:
-        raise ApiRefused(400, page.texts("form.no_number", name=name, value=text[:100])) from None
+        value = math.nan
+    if value is not None and not math.isfinite(value):  # JSON has no such number: the API would take it for none
+        raise ApiRefused(400, page.texts("form.no_number", name=name, value=text[:100]))
+    return value
 
 
 async def _job(page: DashboardPage) -> Any:
-    return await page.platform.get(f"/v1/jobs/{row_number(page.query)}")
+    return await page.platform.get(f"/v1/jobs/{row_number(page, page.query)}")
 
 
-def row_number(given: Mapping[str, str]) -> int:
+def row_number(page: DashboardPage, given: Mapping[str, str]) -> int:
     """Return the parameter `id`. Raises ApiRefused if it is no number."""
     text = given.get("id", "")
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 19):
-        raise ApiRefused(404, f"id: {text[:100]!r} is no number")
+        raise ApiRefused(404, page.texts("problem.no_id", value=text[:100]))
     return int(text)

@@ -37,10 +37,10 @@ async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) 
     """Return one project."""
     name = page.form.get("project") or page.query.get("project", "")
     project, versions, variables, policies = await asyncio.gather(
-        page.platform.get(project_path(name)),
+        page.platform.get(project_path(page, name)),
         page.platform.get("/v1/versions", project=name),
-        page.platform.get(project_path(name, "variables")),
-        page.platform.get(project_path(name, "policies")),
+        page.platform.get(project_path(page, name, "variables")),
+        page.platform.get(project_path(page, name, "policies")),
     )
     return page.render(
         "project.html",
@@ -83,12 +83,12 @@ async def pin(page: DashboardPage) -> Response:
     """Make a version the project's default for good, or let the latest one be it again, or go back by one."""
     name, action = page.form.get("project", ""), page.form.get("action", "")
     if action == "rollback":
-        await page.platform.call("POST", project_path(name, "rollback"))
+        await page.platform.call("POST", project_path(page, name, "rollback"))
     elif action == "unpin":
-        await page.platform.call("DELETE", project_path(name, "default"))
+        await page.platform.call("DELETE", project_path(page, name, "default"))
     else:
         query = {"version": page.form.get("version", "")}
-        await page.platform.call("PUT", project_path(name, "default"), query=query)
+        await page.platform.call("PUT", project_path(page, name, "default"), query=query)
     return page.go("/project", project=name)
 
 
@@ -111,7 +111,7 @@ async def change(page: DashboardPage) -> Response:
                 changes[limit] = int(value) if limit in _WHOLE and value == int(value) else value
             elif limit in _UNSET_WHEN_EMPTY:
                 changes[limit] = None
-        await page.platform.call("PATCH", project_path(name), body=changes)
+        await page.platform.call("PATCH", project_path(page, name), body=changes)
     except (ApiRefused, OverflowError, ValueError) as error:
         return await show(page, fault=str(error), status_code=400)
     return page.go("/project", project=name)
@@ -121,7 +121,7 @@ async def set_variable(page: DashboardPage) -> Response:
     """Set a variable or a secret of a project, or delete one, and show the project."""
     form = page.form
     name = form.get("project", "")
-    path = project_path(name, "variables", form.get("name", "").strip() or "-")
+    path = project_path(page, name, "variables", form.get("name", "").strip() or "-")
     try:
         if form.get("delete"):
             await page.platform.call("DELETE", path)
@@ -133,8 +133,8 @@ async def set_variable(page: DashboardPage) -> Response:
     return page.go("/project", project=name)
 
 
-def project_path(name: str, *rest: str) -> str:
+def project_path(page: DashboardPage, name: str, *rest: str) -> str:
     """Return the path of a project, or of what is below it, in the API. Raises ApiRefused without a name."""
     if not name:
-        raise ApiRefused(404, "the address names no project: it needs project")
+        raise ApiRefused(404, page.texts("problem.no_project"))
     return f"/v1/projects/{path_of(name, *rest)}"

@@ -21,7 +21,7 @@ async def show_list(page: DashboardPage) -> Response:
 
 async def show(page: DashboardPage) -> Response:
     """Return one schedule with its next times and what it did."""
-    number = row_number(page.query)
+    number = row_number(page, page.query)
     schedule = await page.platform.get(f"/v1/schedules/{number}")
     jobs: list[Any] = []
     firings: list[Any] = []
@@ -34,7 +34,7 @@ async def show(page: DashboardPage) -> Response:
 
 async def change(page: DashboardPage) -> Response:
     """Pause, resume, run or delete a schedule, and show it."""
-    number, action = row_number(page.form), page.form.get("action", "")
+    number, action = row_number(page, page.form), page.form.get("action", "")
     path = f"/v1/schedules/{number}"
     if action == "delete":
         await page.platform.call("DELETE", path)

@@ -34,7 +34,7 @@ async def make(page: DashboardPage) -> Response:
             "name": form.get("name", "").strip(),
             "scope": form.get("scope", "read"),
             "project": form.get("project", ""),
-            "valid_seconds": days * _DAY if days else None,
+            "valid_seconds": None if days is None else days * _DAY,
         }
         made = await page.platform.call("POST", "/v1/tokens", body=token)
     except ApiRefused as error:
@@ -44,7 +44,7 @@ async def make(page: DashboardPage) -> Response:
 
 async def revoke(page: DashboardPage) -> Response:
     """Revoke a token, and show those that are left."""
-    await page.platform.call("DELETE", f"/v1/tokens/{row_number(page.form)}")
+    await page.platform.call("DELETE", f"/v1/tokens/{row_number(page, page.form)}")
     return page.go("/tokens")
 
 

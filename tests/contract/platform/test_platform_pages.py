@@ -356,6 +356,30 @@ async def test_a_bad_upload_is_told(client: httpx.AsyncClient) -> None:
     assert broken.status_code == 400
 
 
+async def test_every_address_and_every_form_is_answered_with_a_page_whose_links_exist(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    """Also a part that a page does not have, the address of a form, and a form that is refused."""
+    await database.write(_fill)
+    await database.write(lambda c: [tokens.add_token(c, f"token-{n}", TokenScope.READ) for n in range(_COUNT)])
+    for path, route in ROUTES.items():
+        opened = await client.get(f"/ui{path}", params={"id": "1", "project": _PROJECT, "part": "x"})
+        assert opened.status_code == (200 if route.method == "GET" else 405) or path.startswith("/job/"), path
+        if route.method == "POST":
+            assert (opened.headers["allow"], "Not possible (405)" in opened.text) == ("POST", True)
+            refused = await client.post(f"/ui{path}", data={"days": "x", "max_running": "x"})
+            assert refused.status_code < 500, path
+            for address in set(re.findall(r'(?:href|data-refresh)="(/ui/[^"]*)"', refused.text)):
+                assert (await client.get(unescape(address))).status_code == 200, (path, address)
+
+
+async def test_a_number_that_is_none_is_refused_and_never_taken_for_no_limit(client: httpx.AsyncClient) -> None:
+    for days in ("0", "nan", "inf", "-1", "x"):
+        answer = await client.post("/ui/tokens/make", data={"name": "anna", "scope": "read", "days": days})
+        assert (answer.status_code, "gsm_" in answer.text) == (400, False), days
+        assert _alert(answer)
+
+
 async def test_a_token_is_shown_once_and_its_owner_may_only_look(client: httpx.AsyncClient) -> None:
     made = await client.post("/ui/tokens/make", data={"name": "anna", "scope": "read", "project": "", "days": "30"})
     secret = re.findall(r"gsm_[\w-]+", made.text)[0]

@@ -58,6 +58,7 @@ async def test_a_crawl_is_submitted_shown_listed_and_stopped(service: Service) -
     page = await text(service, "/crawl", appid="shop", crawlid="spring")
     assert "Stop the crawl" in page
     assert "a.test" in page
+    assert re.search(r"Waiting, by priority: <b>\d+</b> 1<", page)
     stopped = await service.http.post("/ui/crawl/stop", data={"appid": "shop", "crawlid": "spring"})
     assert stopped.status_code == 303
     page = await text(service, "/crawl", appid="shop", crawlid="spring")
@@ -163,6 +164,7 @@ async def test_a_crawl_has_a_report_that_a_browser_runs_nothing_of(service: Serv
     assert EVIL not in report.text
     assert "script-src" not in report.headers["content-security-policy"]
     assert report.headers["content-security-policy"].startswith("sandbox allow-popups; default-src 'none'")
+    assert report.headers["content-security-policy"].endswith("frame-ancestors 'none'")
     await submit(service, "empty")
     none = await service.http.get("/v1/crawls/shop/empty/report")
     assert (none.status_code, none.json()["detail"]) == (404, "the bus keeps no pages of shop/empty")
@@ -226,6 +228,25 @@ async def test_a_part_of_a_page_is_the_same_without_its_frame(service: Service) 
         part = await text(service, path, **query, part="live")
         assert "<html" not in part
         assert len(part) > 100
+
+
+async def test_every_address_and_every_form_is_answered_with_a_page_whose_links_exist(service: Service) -> None:
+    """Also a part that a page does not have, the address of a form, and a form that is refused."""
+    letter = {"topic": service.context.topics.incoming, "message": "{}", "field": "", "reason": "no", "timestamp": 1.0}
+    await service.context.bus.publish(service.context.topics.dead_letter, [msgspec.json.encode(letter)] * 21)
+    for path in ("/login", *PAGES):
+        answer = await service.http.get(f"/ui{path}", params={"part": "x"})
+        assert answer.status_code < 500, path
+        assert "text/html" in answer.headers["content-type"]
+    for path in CHANGES:
+        opened = await service.http.get(f"/ui{path}")
+        assert (opened.status_code, opened.headers["allow"]) == (405, "POST")
+        assert "takes forms only" in opened.text
+        refused = await service.http.post(f"/ui{path}", data={"domain": "a.test", "hits": "x"})
+        assert refused.status_code < 500, path
+        for address in set(re.findall(r'(?:href|data-refresh)="(/ui/[^"]*)"', refused.text)):
+            found = await service.http.get(unescape(address))
+            assert found.status_code == 200 or "needs a history" in found.text, (path, address)
 
 
 async def test_texts_of_others_are_never_part_of_the_page(service: Service) -> None:
@@ -403,6 +424,10 @@ async def test_a_person_submits_a_crawl_and_stops_it(service: Service, tmp_path:
                 chrome.evaluate(f"document.getElementById('f-{name}').value = '{value}'")
             chrome.evaluate("document.querySelector('form.request button.primary').click()")
             chrome.wait("location.pathname === '/ui/crawl' && document.querySelector('button.danger')")
+            # While the frontier is away, the page stays as it is, and says so.
+            chrome.evaluate("window.fetch = async () => new Response('away', {status: 503}); 0")
+            chrome.wait("!document.getElementById('stale').hidden")
+            assert chrome.evaluate("!!document.getElementById('counts').dataset.state")
             chrome.evaluate("document.querySelector('button.danger').click()")
             chrome.wait("document.querySelector('.state.stopped')")
             return [fault for fault in chrome.faults() if not fault.startswith("dialog: Stop this crawl?")]

@@ -33,10 +33,11 @@ async function refresh(element) {
   try {
     const response = await fetch(element.dataset.refresh, { redirect: "manual" });
     if (response.type === "opaqueredirect") { location.reload(); return; } // the session has ended
+    if (response.status >= 500 || response.status === 429) throw new Error(String(response.status)); // for now
     await replaceContent(element, response);
     stale.hidden = true;
   } catch {
-    stale.hidden = false; // the service is away
+    stale.hidden = false; // the service is away, or what it asks: the page stays as it is
   }
 }
 
@@ -53,7 +54,7 @@ function preview(form) {
     clearTimeout(timer);
     timer = setTimeout(async () => {
       const body = new URLSearchParams(new FormData(form));
-      const response = await fetch(form.dataset.preview, { method: "POST", body });
+      const response = await fetch(form.dataset.preview, { method: "POST", body, redirect: "manual" });
       if (response.ok) await replaceContent(document.getElementById(form.dataset.previewInto), response);
     }, 250);
   });
