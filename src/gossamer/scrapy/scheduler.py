@@ -43,6 +43,7 @@ from gossamer.scrapy.refusals import RefusalCounter
 from gossamer.scrapy.start import Inbox, StartClaims, join, on_crawl_end, wait_for_frontier
 from gossamer.sinks.base import Fanout, Sink
 from gossamer.wiring.frontier import connect
+from gossamer.wiring.refusals import load_refusals
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +144,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         """Connect to the frontier, join the run, create all parts, then start the background tasks."""
         settings = self.options.settings
         try:
+            self._refusals = RefusalCounter(self._crawler.stats, load_refusals(settings))
             self.frontier = frontier = await wait_for_frontier(
                 self._retrier, lambda: connect(settings, settings.frontier)
             )
@@ -150,7 +152,6 @@ class Scheduler(LeaseRunner, BaseScheduler):
         except (BadInput, FrontierError) as error:
             abort(error)
         self._crawler.signals.connect(self._on_spider_idle, signal=signals.spider_idle)
-        self._refusals = RefusalCounter(self._crawler.stats)
         self._crawler.signals.connect(self._refusals.on_response, signal=signals.response_received)
         try:
             run = await self._enter_run(frontier, spider)

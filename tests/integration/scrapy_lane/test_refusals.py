@@ -29,6 +29,7 @@ from .lane import HOST, asking, at, page, prefix, scraper
         ({"DUPEFILTER_CLASS": "tests.integration.scrapy_lane.spiders.HostOnly"}, "HostOnly would never be called"),
         ({"DOWNLOAD_DELAY": "-1"}, "DOWNLOAD_DELAY: '-1' is not a number from 0 up"),
         ({"CONCURRENT_REQUESTS_PER_DOMAIN": "0"}, "CONCURRENT_REQUESTS_PER_DOMAIN, or the spider's"),
+        ({"GOSSAMER_FETCH__REFUSAL_RULES": "/none.yaml"}, "cannot read /none.yaml"),
         ({"GOSSAMER_MAX_PAGES": "-1"}, "GOSSAMER_MAX_PAGES: '-1' is not a number of pages"),
     ],
 )

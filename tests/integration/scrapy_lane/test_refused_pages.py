@@ -18,10 +18,13 @@ async def test_refusals_are_counted_and_reach_the_spider(tmp_path: Path, server:
     web.mount(HOST, "/account", redirect("/login?next=%2Faccount"))
     web.mount(HOST, "/login?next=%2Faccount", html(LOGIN))
     web.mount(HOST, "/contact", html("<title>Contact</title><div class='g-recaptcha' data-sitekey='6L'></div>"))
-    with scraper(tmp_path, server, "links", [at(web, "/shop")]) as running:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: [{name: widget, kind: captcha, titles: [contact], source: [data-sitekey]}]")
+    own = {"GOSSAMER_FETCH__REFUSAL_RULES": str(rules)}
+    with scraper(tmp_path, server, "links", [at(web, "/shop")], **own) as running:
         done = running.finish()
     paths = {item["url"].partition(f":{web.port}")[2] for item in done.items}
     assert paths == {"/shop", "/rejected", "/behind", "/login?next=%2Faccount", "/contact"}
     counted = {name: count for name, count in done.stats.items() if name.startswith("gossamer/refused/")}
-    assert counted == {"gossamer/refused/denied": 2, "gossamer/refused/login": 1}
+    assert counted == {"gossamer/refused/denied": 2, "gossamer/refused/login": 1, "gossamer/refused/captcha": 1}
     assert done.log.count("A firewall of the site refuses the page") == 1
