@@ -373,6 +373,13 @@ async def test_every_address_and_every_form_is_answered_with_a_page_whose_links_
                 assert (await client.get(unescape(address))).status_code == 200, (path, address)
 
 
+async def test_a_filter_of_the_address_stays_when_another_one_is_added(client: httpx.AsyncClient) -> None:
+    page = (await client.get("/ui/jobs?schedule=7&group=8&name=n")).text
+    assert all(
+        f'name="{name}" value="{value}"' in page for name, value in (("schedule", 7), ("group", 8), ("name", "n"))
+    )
+
+
 async def test_a_number_that_is_none_is_refused_and_never_taken_for_no_limit(client: httpx.AsyncClient) -> None:
     for days in ("0", "nan", "inf", "-1", "x"):
         answer = await client.post("/ui/tokens/make", data={"name": "anna", "scope": "read", "days": days})
