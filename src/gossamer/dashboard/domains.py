@@ -12,6 +12,7 @@ from gossamer.net.paths import path_of
 
 _FIELDS = ("hits", "window", "scale", "concurrency", "blacklisted")
 """Fields of a policy that the form changes."""
+_decode_number = msgspec.json.Decoder(int | float).decode
 
 
 async def show_list(page: DashboardPage) -> Response:
@@ -74,7 +75,7 @@ def _changes(page: DashboardPage) -> dict[str, Any]:
             changes[name] = bool(text)
         elif text:
             try:
-                changes[name] = msgspec.json.decode(text)
+                changes[name] = _decode_number(text)
             except msgspec.DecodeError:
                 raise ApiRefused(400, page.texts("form.no_number", name=name, value=text[:100])) from None
     return changes

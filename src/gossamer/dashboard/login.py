@@ -4,7 +4,7 @@ from starlette.responses import RedirectResponse, Response
 
 from gossamer.dashboard import ROOT
 from gossamer.dashboard.pages import DashboardPage
-from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS
+from gossamer.dashboard.sessions import SESSION_SECONDS
 from gossamer.dashboard.visitors import Gate
 
 
@@ -18,12 +18,12 @@ async def begin(page: DashboardPage, gate: Gate) -> Response:
     cookie = await gate.begin(page.form.get("token", "").strip())
     if cookie is None:
         return show(page, fault=page.texts("login.wrong"), status_code=403)
-    await gate.end(page.request.cookies.get(COOKIE, ""))
+    await gate.end(page.request.cookies.get(gate.cookie, ""))
     # Only a path of the dashboard: an address of another site would make this page an open redirect.
     to = page.query.get("to", "")
     response = RedirectResponse(page.link("/") if not to.startswith("/") else page.prefix + ROOT + to, 303)
     response.set_cookie(
-        COOKIE,
+        gate.cookie,
         cookie,
         max_age=SESSION_SECONDS,
         path=page.prefix + ROOT,
@@ -36,7 +36,7 @@ async def begin(page: DashboardPage, gate: Gate) -> Response:
 
 async def end(page: DashboardPage, gate: Gate) -> Response:
     """End the session, and take its cookie from the browser."""
-    await gate.end(page.request.cookies.get(COOKIE, ""))
+    await gate.end(page.request.cookies.get(gate.cookie, ""))
     response = page.go("/login")
-    response.delete_cookie(COOKIE, path=page.prefix + ROOT)
+    response.delete_cookie(gate.cookie, path=page.prefix + ROOT)
     return response

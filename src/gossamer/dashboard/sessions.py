@@ -12,6 +12,8 @@ from typing import Final
 from gossamer.web.access import is_secret
 
 COOKIE: Final = "gossamer_session"
+"""Name of the cookie of a crawl service. A browser sends its cookies to all ports of a machine, so each kind of server
+has a name of its own: otherwise a login at one would end the session at the other."""
 SESSION_SECONDS: Final = 12 * 3600
 """Life of a session. After that, the page asks for the token again."""
 _PURPOSE: Final = b"gossamer dashboard session\0"

@@ -45,6 +45,10 @@ class Forbidden(Exception):
 class Gate(Protocol):
     """Decides who may use a dashboard."""
 
+    @property
+    def cookie(self) -> str:
+        """Name of the cookie that holds a session."""
+
     async def visitor(self, request: Request) -> Visitor | None:
         """Return the visitor. None: it has to log in. Raises Forbidden where no login would help."""
 
@@ -57,6 +61,8 @@ class Gate(Protocol):
 
 class TokenGate:
     """Gate with one token, or for programs and browsers of this machine only."""
+
+    cookie = COOKIE
 
     def __init__(self, token: str, *, now: Callable[[], float] = time.time) -> None:
         """`token`: empty: visitors of this machine need none, and others are refused."""

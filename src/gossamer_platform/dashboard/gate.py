@@ -9,18 +9,21 @@ from typing import Final
 
 from starlette.requests import Request
 
-from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS
+from gossamer.dashboard.sessions import SESSION_SECONDS
 from gossamer.dashboard.visitors import Visitor
 from gossamer_platform.state import sessions
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.tokens import Principal, TokenScope
 from gossamer_platform.v1.access import AccessControl, NotPermitted, Unauthorized
 
+COOKIE: Final = "gossamer_platform_session"
 _LONGEST_COOKIE: Final = 200
 
 
 class PlatformGate:
     """Gate with the platform's tokens and its password."""
+
+    cookie = COOKIE
 
     def __init__(self, database: StateDatabase, access: AccessControl) -> None:
         self._database = database

@@ -15,13 +15,14 @@ import pytest
 from sqlalchemy import Connection
 
 from gossamer.dashboard.crawl_section import ROUTES as CRAWL_ROUTES
-from gossamer.dashboard.sessions import COOKIE
+from gossamer.dashboard.sessions import COOKIE as COOKIE_OF_CRAWLS
 from gossamer.dashboard.visitors import READ, Visitor
 from gossamer_platform.cloud.app import CloudApp
 from gossamer_platform.dashboard import groups as group_pages
 from gossamer_platform.dashboard import jobs as job_pages
 from gossamer_platform.dashboard import latest as latest_pages
 from gossamer_platform.dashboard import schedules as schedule_pages
+from gossamer_platform.dashboard.gate import COOKIE
 from gossamer_platform.dashboard.section import ROUTES
 from gossamer_platform.manager.artefacts import ArtefactStore
 from gossamer_platform.manager.operations import Manager
@@ -479,6 +480,7 @@ async def test_a_session_is_new_ends_at_logout_and_with_what_it_was_begun_with(
     entered = await closed.post("/ui/login", data={"token": "name:word"}, headers=planted)
     cookie = entered.headers["set-cookie"]
     assert {"HttpOnly", "SameSite=strict", "Path=/ui"} <= set(cookie.split("; "))
+    assert not cookie.startswith(f"{COOKIE_OF_CRAWLS}=")  # a browser sends that to all ports
     assert "planted" not in cookie  # no session is that of a cookie which another site has put there
     assert (await closed.get("/ui/jobs", headers=planted)).status_code == 303
     closed.cookies.clear()

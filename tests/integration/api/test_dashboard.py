@@ -198,6 +198,9 @@ async def test_a_change_of_a_policy_is_previewed(service: Service) -> None:
     assert re.findall(r'changed">([^<]*)<', shown) == ["7", "2"]
     wrong = (await service.http.post("/ui/domain/preview?part=live", data={**form, "hits": "x"})).text
     assert "hits: cannot read x. Write a number." in wrong
+    for text in ("true", '"7"', "[7]", "1e999", "NaN"):
+        wrong = (await service.http.post("/ui/domain/preview?part=live", data={**form, "hits": text})).text
+        assert f"hits: cannot read {text}. Write a number." in unescape(wrong)
     assert (await service.http.get("/v1/domains/a.test")).json()["policy"] == {}
 
 
