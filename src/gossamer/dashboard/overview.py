@@ -1,7 +1,8 @@
 """Overview: what needs attention, what runs, and how each API is."""
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -11,6 +12,10 @@ from gossamer.dashboard.sections import DashboardSection
 from gossamer.dashboard.service import ApiRefused
 
 _CRAWLS_SHOWN = 12
+_LATEST_READ = 24
+"""Crawls that started last, among which those that have ended with failures are looked for. More take longer."""
+_ENDED_SHOWN = 5
+_DAY = 86400.0
 
 
 async def show(page: DashboardPage) -> Response:
@@ -32,15 +37,20 @@ async def _part(page: DashboardPage, section: DashboardSection) -> tuple[str, Ma
 
 async def crawl_values(page: DashboardPage) -> Mapping[str, Any]:
     """Return what the overview shows of the crawl service."""
-    health, running, workers, queues = await asyncio.gather(
+    health, running, latest, workers, queues = await asyncio.gather(
         page.service.get("/"),
         page.service.get("/v1/crawls", state="running", limit=_CRAWLS_SHOWN),
+        page.service.get("/v1/crawls", limit=_LATEST_READ),
         page.service.get("/v1/workers"),
         page.service.get("/v1/queues"),
     )
     return {
         "health": health,
         "crawls": running["items"],
+        "failing": [
+            *(crawl for crawl in running["items"] if crawl["total"]["failed"]),
+            *_ended_badly(latest["items"], now=time.time())[:_ENDED_SHOWN],
+        ],
         "has_more": bool(running["cursor"]),
         "history_error": running["history_error"],
         "workers": workers["items"],
@@ -50,3 +60,13 @@ async def crawl_values(page: DashboardPage) -> Mapping[str, Any]:
         "pages_per_second": sum(facts["pages_per_second"] for facts in workers["facts"]),
         "leased": sum(worker["leased"] for worker in workers["items"]),
     }
+
+
+def _ended_badly(crawls: Sequence[Mapping[str, Any]], *, now: float) -> list[Mapping[str, Any]]:
+    """Return the crawls that have ended in the last day with failed requests, or that the frontier has lost."""
+    return [
+        crawl
+        for crawl in crawls
+        if crawl["state"] == "lost" or (crawl["state"] in ("finished", "expired") and crawl["total"]["failed"])
+        if (crawl["ended"] or 0.0) > now - _DAY
+    ]

@@ -1,6 +1,7 @@
 """The history through the API and the dashboard: crawls of the past, newest first, with failures, rates and ends."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import CrawlId
 from gossamer.model.json_codec import encode_value
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
+from gossamer.model.request import Outcome, Settlement
 from gossamer.services.historian import Historian
 from gossamer.telemetry.metrics import Metrics
 from tests.servers.valkey import Server
@@ -212,6 +214,20 @@ async def test_the_dashboard_shows_what_was(past: Service, history: HistoryStore
     dom, console = await asyncio.to_thread(chromium, address, tmp_path / "browser")
     assert console == ""
     assert dom.count('class="uplot') == 2
+
+
+async def test_the_overview_has_crawls_that_have_ended_with_failures(past: Service) -> None:
+    """Most crawls are over when a person looks: what failed must not vanish from what needs attention."""
+    await submit(past, "one", url="http://a.test/")
+    worker = await past.frontier.open_leaseholder(pool="shared", spiders=["link"])
+    [lease] = await worker.lease(limit=1)
+    assert "No crawl needs attention." in await text(past, "/")
+    await worker.settle([Settlement(lease, Outcome.FAILED, "http_500")])
+    await worker.close()
+    await until_listed(past, "one", state="finished")
+    page = await text(past, "/")
+    assert "No crawl needs attention." not in page
+    assert re.search(r">one</a> \(finished, .*: failed requests: 1\.", page)
 
 
 async def test_a_url_is_explained(past: Service) -> None:
