@@ -214,6 +214,7 @@ async def test_the_dashboard_shows_what_was(past: Service, history: HistoryStore
     dom, console = await asyncio.to_thread(chromium, address, tmp_path / "browser")
     assert console == ""
     assert dom.count('class="uplot') == 2
+    assert re.search(r'role="img" aria-label="Waiting: \d+ now, \d+ at most"', dom)
 
 
 async def test_the_overview_has_crawls_that_have_ended_with_failures(past: Service) -> None:

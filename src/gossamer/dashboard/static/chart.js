@@ -22,6 +22,13 @@
   const points = past.map((point) => ({ at: point.at, rate: point.pages_per_second, waiting: point.waiting }));
   const charts = [...document.querySelectorAll(".chart")].map(chart);
 
+  function describe(place, values) { // for people who do not see it
+    if (!values.length) return;
+    const number = (value) => value.toLocaleString(language, { maximumFractionDigits: 1 });
+    const text = place.dataset.summary.replace("{label}", place.dataset.label).replace("{now}", number(values.at(-1)));
+    place.setAttribute("aria-label", text.replace("{most}", number(Math.max(...values))));
+  }
+
   function chart(place) {
     const width = () => {
       const { paddingLeft, paddingRight } = getComputedStyle(place);
@@ -38,7 +45,9 @@
       const last = points.at(-1); // an empty point before the only ones: the axis of a single one would show years
       const isShort = last && last.at - points[0].at < LEAST_SECONDS;
       const shown = isShort ? [{ at: last.at - LEAST_SECONDS }, ...points] : points;
-      plot.setData([shown.map((point) => point.at), shown.map((point) => point[place.dataset.value] ?? null)]);
+      const values = shown.map((point) => point[place.dataset.value] ?? null);
+      plot.setData([shown.map((point) => point.at), values]);
+      describe(place, values.filter((value) => value !== null));
     };
   }
 
