@@ -1,7 +1,9 @@
 // Refreshes parts of a page every two seconds while it is visible, shows times in the viewer's zone, and previews forms.
 "use strict";
 const PAUSE_MS = 2000;
+const SLOW_MS = 8000;
 const parser = new DOMParser();
+const shown = new WeakMap(); // by refreshed element: the answer that it shows
 
 function showTimes(root) {
   for (const element of root.querySelectorAll("time")) {
@@ -13,7 +15,14 @@ function showTimes(root) {
 }
 
 async function replaceContent(element, response) {
-  const page = parser.parseFromString(await response.text(), "text/html");
+  const text = await response.text();
+  if (shown.get(element) !== text) show(element, text); // else screen readers would say the same again and again
+  shown.set(element, text);
+  element.dispatchEvent(new CustomEvent("refreshed", { bubbles: true }));
+}
+
+function show(element, text) {
+  const page = parser.parseFromString(text, "text/html");
   const state = (root) => root.querySelector("[data-state]")?.dataset.state;
   if (state(element) !== state(page)) { location.reload(); return; } // what can be done with it has changed, too
   const held = element.contains(document.activeElement) ? document.activeElement : null;
@@ -25,11 +34,11 @@ async function replaceContent(element, response) {
     }
   }
   showTimes(element);
-  element.dispatchEvent(new CustomEvent("refreshed", { bubbles: true }));
 }
 
 async function refresh(element) {
   const stale = document.getElementById("stale");
+  const slow = setTimeout(() => { stale.hidden = false; }, SLOW_MS); // an answer may take half a minute
   try {
     const response = await fetch(element.dataset.refresh, { redirect: "manual" });
     if (response.type === "opaqueredirect") { location.reload(); return; } // the session has ended
@@ -38,6 +47,8 @@ async function refresh(element) {
     stale.hidden = true;
   } catch {
     stale.hidden = false; // the service is away, or what it asks: the page stays as it is
+  } finally {
+    clearTimeout(slow);
   }
 }
 
