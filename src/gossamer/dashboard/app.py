@@ -38,6 +38,8 @@ log = logging.getLogger("gossamer.dashboard")
 
 _STATIC: Final = f"{ROOT}/static"
 _FORM: Final = "application/x-www-form-urlencoded"
+_PREFIX_HEADER: Final = "X-Forwarded-Prefix"
+"""Header in which a proxy before a crawl service names its path. A client that sends it changes its own links only."""
 _PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 """Path that a proxy may name. Any other would make links of pages lead elsewhere."""
 _LOGINS_PER_SECOND: Final = 2.0
@@ -51,7 +53,7 @@ def with_dashboard(api: ASGIApp, *, token: str, sections: Sequence[DashboardSect
     for `/` is sent to the dashboard. `token`: the API's; empty: only programs and browsers of this machine may use
     both. `sections`: further sections, about other APIs."""
     own = crawl_section(lambda _visitor, client: InProcessClient(api, client=client, token=token))
-    return beside_dashboard(api, TokenGate(token), (own, *sections))
+    return beside_dashboard(api, TokenGate(token), (own, *sections), prefix_header=_PREFIX_HEADER)
 
 
 def beside_dashboard(

@@ -45,6 +45,12 @@ async def text(service: Service, path: str, **query: str) -> str:
 async def test_a_browser_is_sent_to_the_dashboard_and_a_program_gets_the_state(service: Service) -> None:
     sent = await service.http.get("/", headers=BROWSER)
     assert (sent.status_code, sent.headers["location"]) == (303, "/ui/")
+    below = {**BROWSER, "X-Forwarded-Prefix": "/below/us"}  # of a proxy that serves the service there
+    assert (await service.http.get("/", headers=below)).headers["location"] == "/below/us/ui/"
+    page = (await service.http.get("/ui/", headers=below)).text
+    links = set(re.findall(r'(?:href|src|action|data-refresh)="(/[^"]*)"', page))
+    assert links
+    assert all(link.startswith("/below/us/ui/") for link in links)
     for accepted in ("*/*", "application/json", "application/json, text/html"):
         answer = await service.http.get("/", headers={"Accept": accepted})
         assert answer.json()["node_health"] == "GREEN"
