@@ -253,7 +253,7 @@ OUTAGES: dict[str, list[Step]] = {
     "a body without end, slowly": [b"HTTP/1.1 200 OK\r\n\r\n", Drip(b"#" * 200, 0.1)],
     "headers without end": [b"HTTP/1.1 200 OK\r\n", Endless(b"X-A: " + b"b" * 8000 + b"\r\n")],
     "no HTTP": [b"220 mail.a.test ESMTP\r\n"],
-    "a broken encoding": answer(200, b"not gzip at all", "Content-Encoding: gzip"),
+    "a broken encoding": answer(200, b"\x1f\x8b\x08" + bytes(7) + b"\xff no stream", "Content-Encoding: gzip"),
 }
 
 

@@ -172,7 +172,7 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Longest time between two visits of a page with recrawl, whatever its estimate says."""
     recrawl_rule: Texts
     """Options of pages with recrawl whose URL matches a regular expression, behind it: every=1h for a fixed interval,
-    or min=1h and max=7d; level=text or items, the least difference that counts as a change; keep=SELECTOR and
+    or min=1h and max=7d; level=bytes, text or items, the least difference that counts as a change; keep=SELECTOR and
     drop=SELECTOR for the main text, in CSS. For example '/news/ every=1h level=text drop=.teaser'."""
     tell_unchanged: bool
     """With recrawl, also note the fetches that found no change, as unchanged."""

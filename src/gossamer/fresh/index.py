@@ -409,10 +409,11 @@ class PageIndex:
 
     def _with_templates(self, changes: list[Change]) -> list[Change]:
         """Return changes where pages of one pattern that have other bytes and the same text are one change, from the
-        fourth in a day on: they have another template."""
+        fourth in a day on: they have another template. Pages whose rule asks for each change of the bytes get it."""
         told: list[Change] = []
         for change in changes:
-            if change.change is not ChangeKind.CHANGED or change.what != ("bytes",):
+            is_other = change.change is not ChangeKind.CHANGED or change.what != ("bytes",)
+            if is_other or self.rule(change.url).level == "bytes":
                 told.append(change)
                 continue
             pattern = f"{url_pattern(directory(change.url))}*"

@@ -32,6 +32,6 @@ def limits_of(rule: RevisitRule, limits: IntervalLimits) -> IntervalLimits:
 
 def is_told(change: Change, rule: RevisitRule, *, tell_unchanged: bool) -> bool:
     """Return whether readers get a change. One that is below the level of its rule counts as unchanged."""
-    if change.change is ChangeKind.CHANGED and set(change.what) <= _LEVELS[rule.level]:
+    if change.change is ChangeKind.CHANGED and set(change.what) <= _LEVELS[rule.level or "bytes"]:
         change.change, change.what = ChangeKind.UNCHANGED, ()
     return tell_unchanged or change.change is not ChangeKind.UNCHANGED

@@ -152,8 +152,9 @@ class RevisitRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     shortest: float = 0.0
     """As in RevisitOptions; 0: that of the crawl."""
     longest: float = 0.0
-    level: Literal["bytes", "text", "items"] = "bytes"
-    """Least difference that counts as a change: of the bytes, of the main text, of the items."""
+    level: Literal["bytes", "text", "items"] | None = None
+    """Least difference that counts as a change: of the bytes, of the main text, of the items. None: of the bytes, but
+    another template is told once for all pages of a pattern."""
     keep: str = ""
     """CSS selector of the elements whose text counts as the main text. Empty: the usual ones."""
     drop: str = ""

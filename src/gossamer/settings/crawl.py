@@ -431,7 +431,7 @@ class CrawlSettings(SettingGroup):
     recrawl_rule: tuple[str, ...] = field_of(
         (),
         "Options of pages with recrawl whose URL matches a regular expression, behind it: every=1h for a fixed "
-        "interval, or min=1h and max=7d; level=text or items, the least difference that counts as a change; "
+        "interval, or min=1h and max=7d; level=bytes, text or items, the least difference that counts as a change; "
         "keep=SELECTOR and drop=SELECTOR for the main text, in CSS. For example "
         "'/news/ every=1h level=text drop=.teaser'",
         splits=False,

@@ -14,8 +14,11 @@ def connect(path: Path | str, *, lock_seconds: float = 5.0, any_thread: bool = F
 
 
 def connect_to_read(path: Path, *, lock_seconds: float = 5.0) -> sqlite3.Connection:
-    """Open a file that exists, and that is not to change."""
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=lock_seconds)
+    """Open a file that exists, and that is not to change, except that SQLite takes back what a killed writer had begun:
+    with `mode=ro`, it refuses such a file."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=lock_seconds)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
 
 
 @contextmanager

@@ -542,8 +542,8 @@ def parse_revisit_rule(text: str) -> RevisitRule:
             f"cannot read {text!r:.80}. Write REGEX every=1h, or REGEX min=1h max=7d level=text keep=main.",
             option=option,
         )
-    level = parts.get("level", "bytes")
-    if level not in ("bytes", "text", "items"):
+    level = parts.get("level")
+    if level not in (None, "bytes", "text", "items"):
         raise BadInput(f"{level!r:.80} is no level. Write bytes, text or items.", option=option)
     from gossamer.extract.selectors import compile_css  # imported late: most crawls have no rules
 
@@ -563,7 +563,7 @@ def parse_revisit_rule(text: str) -> RevisitRule:
         match=match,
         shortest=shortest,
         longest=longest,
-        level=cast(Literal["bytes", "text", "items"], level),
+        level=cast(Literal["bytes", "text", "items"] | None, level),
         keep=parts.get("keep", ""),
         drop=parts.get("drop", ""),
     )

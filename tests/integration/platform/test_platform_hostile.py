@@ -123,7 +123,7 @@ _BODIES: dict[tuple[str, str], Any] = {
     ("put", "/v1/labels/{name}"): {"max_running": 0},
 }
 """Bodies with which the requests would be carried out for a client who may make them."""
-_LISTS = ("jobs", "groups", "schedules", "projects", "webhooks", "tokens")
+_LISTS = ("jobs", "groups", "schedules", "projects", "webhooks", "tokens", "project-names")
 """Resources that such a client may list: its own ones."""
 _ELSEWHERE = (
     "GET /listjobs.json",

@@ -32,7 +32,7 @@ class RecrawlRule(msgspec.Struct, frozen=True, kw_only=True):
     every: str = ""
     min: str = ""
     max: str = ""
-    level: Literal["bytes", "text", "items"] = "bytes"
+    level: Literal["bytes", "text", "items"] | None = None
     keep: str = ""
     drop: str = ""
 
