@@ -61,8 +61,15 @@ def begin(web: FakeWeb, tmp_path: Path) -> Iterator[Begin]:
 
 def workers(command: int) -> list[psutil.Process]:
     """The worker processes of the command with this process id."""
-    below = psutil.Process(command).children(recursive=True)
-    return [child for child in below if child.name() == "gossamer-worker" and child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in psutil.Process(command).children(recursive=True) if is_worker(child)]
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """False also of one that has ended since it was listed."""
+    try:
+        return process.name() == "gossamer-worker" and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def has_pages(folder: Path, count: int) -> Callable[[], bool]:
