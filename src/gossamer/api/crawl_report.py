@@ -10,13 +10,13 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
 from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.crawls import check_known
 from gossamer.api.openapi import refusals
+from gossamer.api.pages import header_of, records_topic
 from gossamer.api.problems import not_found
 from gossamer.bus.base import Reader
 from gossamer.model.crawl import CrawlId
@@ -42,23 +42,12 @@ _POLICY = (
 """Content-Security-Policy beside the page's own one, which allows its style sheet alone, by its hash."""
 
 
-class _PageHeader(msgspec.Struct):
-    """Fields that decide whether a message is a page of the crawl. The names are those of the records: fixed."""
-
-    appid: str = ""
-    crawlid: str = ""
-    type: str = "page"
-
-
 class _Written(NamedTuple):
     """Records that were written into a file."""
 
     pages: int
     is_complete: bool
     """False: a limit was reached, and there are more."""
-
-
-_decode_header = msgspec.json.Decoder(_PageHeader).decode
 
 
 @router.get(
@@ -93,8 +82,7 @@ async def crawl_report(context: Context, crawl: PathCrawl, request: Request) -> 
 
 async def _write_records(context: ApiContext, crawl: CrawlId, path: Path) -> _Written:
     """Write the page records of a crawl that are on the bus into a file, one a line."""
-    topic = context.topics.crawled_by(crawl.appid) if context.per_app else context.topics.crawled
-    reader = await context.bus.read([topic], from_beginning=True)
+    reader = await context.bus.read([records_topic(context, crawl)], from_beginning=True)
     try:
         with path.open("wb") as file:
             return await _copy(context, reader, crawl, file)
@@ -107,11 +95,8 @@ async def _copy(context: ApiContext, reader: Reader, crawl: CrawlId, file: Binar
     deadline = context.monotonic() + _READ_SECONDS
     while context.monotonic() < deadline:
         for message in await reader.take(at_most=_BATCH_SIZE, wait_seconds=_POLL_SECONDS):
-            try:
-                header = _decode_header(message.value)
-            except msgspec.DecodeError:
-                continue  # not Gossamer's: other programs may publish to this topic, too
-            if (header.appid, header.crawlid, header.type) != (crawl.appid, crawl.crawlid, "page"):
+            header = header_of(message.value, crawl)
+            if header is None or header.type != "page":
                 continue
             if pages >= _MOST_PAGES or size >= _MOST_BYTES:
                 return _Written(pages, is_complete=False)

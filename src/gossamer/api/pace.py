@@ -25,6 +25,8 @@ domain_router = APIRouter(prefix="/v1/domains", tags=["domains"])
 
 _DOMAINS_READ = 100
 """Domains of a crawl that are read to find those where most requests wait. More take longer."""
+_TEXT_BYTES = 20_000
+"""Size of the text of a robots.txt."""
 
 
 class LimitModel(ResponseModel):
@@ -136,9 +138,6 @@ async def domain_load(context: Context, domain: PathDomain) -> DomainLoadModel:
             if (record := unpack(packed)) is not None
         ],
     )
-
-
-_TEXT_BYTES = 20_000
 
 
 def _finite(seconds: float) -> float | None:

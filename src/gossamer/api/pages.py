@@ -41,7 +41,7 @@ topic, so a longer wait delays the answers and a shorter one polls more often.""
 router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
 
-class _Header(msgspec.Struct):
+class RecordHeader(msgspec.Struct):
     """Fields that decide whether a message belongs to the answer. The names are those of the records: fixed."""
 
     appid: str = ""
@@ -66,7 +66,7 @@ class RecordPage(ResponseModel):
     """True: there may be more records now. False: there are none at present"""
 
 
-_decode_header = msgspec.json.Decoder(_Header).decode
+_decode_header = msgspec.json.Decoder(RecordHeader).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _RESPONSES = {200: {"description": "Some of the records", "model": RecordPage}, **refusals(400, 404, 503)}
 
@@ -97,7 +97,7 @@ async def list_failures(
 ) -> Response:
     """Failed requests, each with its `reason`. `cursor` and `more` work as for `pages`."""
 
-    def is_wanted(header: _Header) -> bool:
+    def is_wanted(header: RecordHeader) -> bool:
         return header.type == "page" and not header.success and (not reason or header.reason == reason)
 
     return await _answer(context, request, crawl, cursor, limit, is_wanted)
@@ -111,12 +111,32 @@ async def list_items(
     return await _answer(context, request, crawl, cursor, limit, lambda header: header.type == "item")
 
 
+def records_topic(context: ApiContext, crawl: CrawlId) -> str:
+    """Return the topic that has the records of a crawl."""
+    return context.topics.crawled_by(crawl.appid) if context.per_app else context.topics.crawled
+
+
+def header_of(message: bytes, crawl: CrawlId) -> RecordHeader | None:
+    """Return the header of a message, if it is a record of the crawl. Programs other than Gossamer may publish to these
+    topics, too."""
+    try:
+        header = _decode_header(message)
+    except msgspec.DecodeError:
+        return None
+    return header if (header.appid, header.crawlid) == (crawl.appid, crawl.crawlid) else None
+
+
 async def _answer(
-    context: ApiContext, request: Request, crawl: CrawlId, cursor: str, limit: int, is_wanted: Callable[[_Header], bool]
+    context: ApiContext,
+    request: Request,
+    crawl: CrawlId,
+    cursor: str,
+    limit: int,
+    is_wanted: Callable[[RecordHeader], bool],
 ) -> Response:
     """Return the records of the crawl that `is_wanted` accepts, from the cursor on."""
     await check_known(context, crawl)
-    topic = context.topics.crawled_by(crawl.appid) if context.per_app else context.topics.crawled
+    topic = records_topic(context, crawl)
     async with request.app.state.topic_reads:
         reader = await context.bus.read([topic], from_beginning=True, after=decode_cursor(cursor))
         try:
@@ -128,7 +148,7 @@ async def _answer(
 
 
 async def _read(
-    context: ApiContext, reader: Reader, crawl: CrawlId, limit: int, is_wanted: Callable[[_Header], bool]
+    context: ApiContext, reader: Reader, crawl: CrawlId, limit: int, is_wanted: Callable[[RecordHeader], bool]
 ) -> tuple[list[msgspec.Raw], bool]:
     """Return up to `limit` records, and whether there may be more.
 
@@ -140,11 +160,8 @@ async def _read(
     while messages_read < _MAX_MESSAGES_READ and (seconds_left := deadline - context.monotonic()) > 0:
         messages = await reader.take(at_most=_BATCH_SIZE, wait_seconds=min(seconds_left, _POLL_SECONDS))
         for index, message in enumerate(messages):
-            try:
-                header = _decode_header(message.value)
-            except msgspec.DecodeError:
-                continue  # not Gossamer's: other programs may publish to this topic, too
-            if (header.appid, header.crawlid) != (crawl.appid, crawl.crawlid) or not is_wanted(header):
+            header = header_of(message.value, crawl)
+            if header is None or not is_wanted(header):
                 continue
             bytes_found += len(message.value)
             if records and (len(records) >= limit or bytes_found > _MAX_BYTES):

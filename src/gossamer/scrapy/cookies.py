@@ -21,18 +21,16 @@ from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.http import Response
 
 from gossamer.errors import BadInput, BadUrl
-from gossamer.extras import install_advice
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Run
 from gossamer.policy.urls import canonical, host, registered_domain
 from gossamer.scrapy.options import abort
 from gossamer.session.stored_jar import JarStore, StoredJar
-from gossamer.storage.secret_keys import KEYS_FILE_VARIABLE, NEW_KEY, open_keys, read_keys
+from gossamer.session.vault import open_vault_keys
+from gossamer.storage.secret_keys import KEYS_FILE_VARIABLE, NEW_KEY
 
 POSITION = 700
 """Position among the downloader middlewares: that of Scrapy's CookiesMiddleware."""
-_LIFE_SECONDS = 86400.0
-"""Life of stored cookies after their last change. Longer keeps sessions of people in the server for longer."""
 _MOST_JARS = 1000
 """Jars of a process; the least recently used makes room. More take more memory."""
 
@@ -56,10 +54,7 @@ class SharedCookiesMiddleware(CookiesMiddleware):
     def __init__(self, debug: bool = False) -> None:
         """Raises BadInput if there is no key."""
         super().__init__(debug)
-        try:
-            keys = open_keys(read_keys(os.environ))
-        except ImportError:
-            raise BadInput(f"cookies cannot be encrypted here. Install: {install_advice('session')}") from None
+        keys = open_vault_keys(os.environ)
         if keys is None:
             raise BadInput(
                 f"GOSSAMER_SHARED_COOKIES needs a key, by which cookies are encrypted. Name its file in "
@@ -79,7 +74,7 @@ class SharedCookiesMiddleware(CookiesMiddleware):
 
     def join_frontier(self, frontier: ValkeyFrontier, run: Run) -> None:
         """Share the cookies of this run from now on."""
-        self._store = JarStore(frontier, run, self._keys, _LIFE_SECONDS)
+        self._store = JarStore(frontier, run, self._keys)
 
     async def process_request(self, request: Request, spider: Any = None) -> None:  # type: ignore[override]
         """Add the cookies of the jar, and those that the request itself has, which the jar keeps."""

@@ -24,8 +24,9 @@ class JarStore(msgspec.Struct, frozen=True):
     frontier: ValkeyFrontier
     run: Run
     keys: "MultiFernet"
-    life_seconds: float
-    """A copy is forgotten so long after its last change."""
+    life_seconds: float = 86400.0
+    """A copy is forgotten so long after its last change. Longer keeps sessions of people in the server for longer;
+    shorter makes a crawl that is resumed log in again."""
 
 
 class StoredJar:

@@ -1,14 +1,16 @@
 """Encrypts cookies for the frontier's server, and decrypts them, with the operator's keys."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from gossamer.errors import BadInput
+from gossamer.extras import install_advice
 from gossamer.session.cookie import Cookie
 from gossamer.session.jar import Identity
-from gossamer.storage.secret_keys import open_keys
+from gossamer.storage.secret_keys import open_keys, read_keys
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
@@ -41,6 +43,9 @@ class CookieVault:
         return cookie if name == self._name else None
 
 
-def open_vault_keys(keys: Sequence[str]) -> "MultiFernet | None":
-    """Return the keys of all vaults; None: cookies are not stored. Raises BadInput."""
-    return open_keys(keys)
+def open_vault_keys(environment: Mapping[str, str]) -> "MultiFernet | None":
+    """Return the operator's keys of all vaults. None: there are none, so nothing is stored. Raises BadInput."""
+    try:
+        return open_keys(read_keys(environment))
+    except ImportError:
+        raise BadInput(f"cookies cannot be encrypted here. Install the extra: {install_advice('session')}") from None

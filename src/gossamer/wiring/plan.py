@@ -656,9 +656,10 @@ def never_followed(settings: Settings) -> tuple[str, ...]:
     BadInput for a session file that is not valid."""
     if not settings.crawl.session:
         return ()
-    from gossamer.wiring.sessions import load_login, vault_keys  # imported late: most crawls have no session
+    from gossamer.session.vault import open_vault_keys
+    from gossamer.wiring.sessions import load_login  # imported late: most crawls have no session
 
-    vault_keys()
+    open_vault_keys(os.environ)
     login = load_login(settings)
     if login is None:
         return NEVER_FOLLOWED

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gossamer.errors import BadInput
-from gossamer.extras import install_advice
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import BudgetScope, Run
@@ -25,14 +24,10 @@ from gossamer.session.session_file import SiteLogin, read_session_file
 from gossamer.session.stored_jar import JarStore
 from gossamer.session.worker_sessions import WorkerSessions
 from gossamer.settings import Settings
-from gossamer.storage.secret_keys import open_keys, read_keys
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
 
-_JAR_LIFE_SECONDS = 86400.0
-"""Life of stored cookies after their last change. Longer keeps sessions of people in the server for longer; shorter
-makes a crawl that is resumed log in again."""
 _CLAIM_FACTOR = 1.5
 """Life of a claim of an account, as a multiple of the time after which a silent worker is declared dead. Must be above
 1: the leases of a dead worker are taken back before its account is used by another."""
@@ -55,15 +50,6 @@ def load_login(settings: Settings) -> SiteLogin | None:
             option="session",
         )
     return login
-
-
-def vault_keys() -> "MultiFernet | None":
-    """Return the operator's keys for stored cookies. None: there are none, so nothing is stored. Raises BadInput."""
-    keys = read_keys(os.environ)
-    try:
-        return open_keys(keys)
-    except ImportError:
-        raise BadInput(f"cookies cannot be encrypted here. Install the extra: {install_advice('session')}") from None
 
 
 class CrawlSessions:
@@ -93,7 +79,7 @@ class CrawlSessions:
         """Return the place of a crawl's stored cookies. None: there is no key, so each worker has its own."""
         if self._keys is None:
             return None
-        return JarStore(self._frontier, run, self._keys, _JAR_LIFE_SECONDS)
+        return JarStore(self._frontier, run, self._keys)
 
     def raise_failure(self) -> None:
         """Raise LoginFailed, if a login has failed."""

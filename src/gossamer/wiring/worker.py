@@ -10,6 +10,7 @@ Fixed: the outputs are closed last, because that may fail.
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -436,9 +437,10 @@ class _WorkerParts:
     def _crawl_sessions(self) -> "CrawlSessions":
         """Return the sessions of the worker's crawls, which are imported late: most crawls have none."""
         if self._sessions is None:
-            from gossamer.wiring.sessions import CrawlSessions, vault_keys
+            from gossamer.session.vault import open_vault_keys
+            from gossamer.wiring.sessions import CrawlSessions
 
-            self._sessions = CrawlSessions(self._frontier, vault_keys())
+            self._sessions = CrawlSessions(self._frontier, open_vault_keys(os.environ))
             self._sessions.on_failure = self._stop
         return self._sessions
 
