@@ -142,7 +142,7 @@ PINS := sed -E 's/ *--hash=.*//; s/ *\\$$//' requirements.lock
 lock:  ## Pin every dependency with hashes and no addresses (needs uv).
 	$(LOCK) pyproject.toml --all-extras --group dev -o requirements.lock
 	$(LOCK) pyproject.toml --group build --constraint <($(PINS)) -o requirements-demo.lock
-	$(LOCK) pyproject.toml --extra service --extra kafka --extra parquet --extra s3 --extra postgresql --constraint <($(PINS)) -o requirements-image.lock
+	$(LOCK) pyproject.toml --extra service --extra kafka --extra parquet --extra s3 --extra postgresql --extra cron --constraint <($(PINS)) -o requirements-image.lock
 	$(LOCK) --group docs -o requirements-docs.lock
 	$(LOCK) --group dist -o requirements-dist.lock
 	$(LOCK) --group uv -o requirements-uv.lock

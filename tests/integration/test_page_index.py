@@ -324,3 +324,34 @@ def test_a_store_has_an_index_for_each_crawl_that_is_kept_up_to_date(address: st
 def test_the_index_of_another_crawl_is_refused(index: PageIndex, address: str) -> None:
     with pytest.raises(BadInput, match="is the page index of another crawl, cli/one"):
         PageIndex.open(address, "0123456789abcdef", crawl_id="cli/other")
+
+
+def test_visits_become_due_in_windows_only(index: PageIndex) -> None:
+    rules = (RevisitRule(match="/news/", window="* 12 * * *"),)
+    index.follow(RevisitOptions(shortest=3600.0, longest=3600.0, rules=rules, window="* 1-2 * * *", zone="Asia/Tokyo"))
+    names = ("a.test/news/x", "a.test/x")
+    midnight = NOW - NOW % DAY_SECONDS + 15 * 3600  # in Tokyo
+    index.settle([fetch(name, number + 1, body=1, at=midnight) for number, name in enumerate(names)])
+
+    def due() -> list[float]:
+        pages = [index.page(f"https://{name}") for name in names]
+        return [(page.due - midnight) / 3600 for page in pages if page is not None]
+
+    def visited(hour: float) -> set[str]:
+        begun = index.begin_round(midnight + hour * 3600, only_due=True, most=9)
+        found = {page.url.removeprefix("https://") for page in index.visits(begun, after=-(1 << 63), limit=9)}
+        index.end_round(begun, midnight + hour * 3600)
+        return found
+
+    news, other = due()
+    assert news == 12
+    assert 1 <= other < 1.2
+    assert visited(0.5) == set()
+    assert visited(2.9) == {"a.test/x"}
+    index.settle([fetch("a.test/x", 7, body=1, at=midnight + 1.5 * 3600)])
+    assert visited(13.5) == set(), "both windows are over: what was not visited waits for the next ones"
+    index.clock = lambda: midnight + 14 * 3600
+    index.plan(None)
+    assert due() == [36, 25]
+    assert visited(25) == {"a.test/x"}
+    assert visited(36.5) == {"a.test/news/x"}

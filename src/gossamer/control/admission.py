@@ -9,7 +9,7 @@ once."""
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +25,7 @@ from gossamer.frontier.valkey.identity import ValkeySpiderRegistry
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.model.extraction import field_names, read_extraction
-from gossamer.model.messages.requests import CrawlRequest
+from gossamer.model.messages.requests import CrawlRequest, RecrawlRequest
 from gossamer.model.request import Batch, pack
 from gossamer.net.guard import Network, host_address, refusal_reason, within
 from gossamer.net.names import domain_name
@@ -115,15 +115,16 @@ class RequestValidator:
         networks: Sequence[Network] = (),
         ignore_robots: bool = False,
         content: bool = False,
-        recrawl: bool = False,
+        recrawl: Mapping[str, RecrawlRequest] | None = None,
         domain_max_pages: int | None = None,
         domain_max_pending: int | None = None,
         idle_seconds: float = 0.0,
     ) -> None:
         """`now`: returns epoch seconds. `networks`: private networks that may be crawled. `ignore_robots`: requests are
-        allowed to ignore robots.txt. `content`: they may ask for text and Markdown. `recrawl`: they may ask
-        to be kept up to date. `domain_max_pages`: cap on the
-        pages of one domain that a request gets, also one that asks for more or for no limit; None: no cap.
+        allowed to ignore robots.txt. `content`: they may ask for text and Markdown. `recrawl`: by application,
+        options by which all of its crawls are kept up to date, as far as a request has none; None: no request may ask
+        for that. `domain_max_pages`: cap on the pages of one domain that a request gets, also one that asks for more or
+        for no limit; None: no cap.
         `domain_max_pending`: the same for the URLs of a crawl that wait in the queue of one domain. `idle_seconds`:
         time without work after which a run is finished."""
         self._now = now
@@ -147,6 +148,9 @@ class RequestValidator:
         `sent_at`: epoch seconds at which the request was sent. A request whose `expires` has passed only since then is
         valid. None: it was sent now."""
         url = self._url(request.url)
+        if self._recrawl and (defaults := self._recrawl.get(request.appid)) is not None:
+            options = defaults if request.recrawl is None else request.recrawl.with_defaults(defaults)
+            request = msgspec.structs.replace(request, recrawl=options)
         if request.drop_parameters:
             dropped = tuple(request.drop_parameters)
             url = _checked("drop_parameters", lambda: dropped_parameters(dropped)).remove(url)
@@ -198,16 +202,23 @@ class RequestValidator:
         """Check the field by which the crawl is kept up to date."""
         if request.recrawl is None:
             return
-        if not self._recrawl:
+        if self._recrawl is None:
             raise RequestRejected(
                 "the operator has no database for page indexes that all processes share; the setting crawl.index "
                 "names one",
                 field="recrawl",
             )
+        from gossamer.cron import check_cron, check_zone
         from gossamer.extract.selectors import compile_css  # imported late: few requests have rules
 
-        for rule in request.recrawl.rules:
+        if window := request.recrawl.window:
+            _checked("recrawl.window", partial(check_cron, window))
+        if zone := request.recrawl.time_zone:
+            _checked("recrawl.time_zone", partial(check_zone, zone))
+        for rule in request.recrawl.rules or ():
             _checked("recrawl.rules", partial(check_regex, rule.match, "rule", linear=True))
+            if rule.window:
+                _checked("recrawl.rules", partial(check_cron, rule.window))
             for selector in filter(None, (rule.keep, rule.drop)):
                 _checked("recrawl.rules", partial(compile_css, selector))
 

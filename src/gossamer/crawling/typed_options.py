@@ -172,8 +172,14 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Longest time between two visits of a page with recrawl, whatever its estimate says."""
     recrawl_rule: Texts
     """Options of pages with recrawl whose URL matches a regular expression, behind it: every=1h for a fixed interval,
-    or min=1h and max=7d; level=bytes, text or items, the least difference that counts as a change; keep=SELECTOR and
-    drop=SELECTOR for the main text, in CSS. For example '/news/ every=1h level=text drop=.teaser'."""
+    or min=1h and max=7d; level=bytes, text, items or links, the difference that counts as a change; keep=SELECTOR and
+    drop=SELECTOR for the main text, in CSS; window=CRON as recrawl_window. For example '/news/ every=1h level=text
+    drop=.teaser'."""
+    recrawl_window: str
+    """Minutes in which visits may begin with recrawl, as the five fields of cron: '* 1-5 * * *' is from 1:00 to 5:59.
+    Pages that are new are fetched when they are found. Empty: at any time."""
+    recrawl_zone: str
+    """Time zone of these windows, such as Europe/Berlin."""
     tell_unchanged: bool
     """With recrawl, also note the fetches that found no change, as unchanged."""
     versions: int

@@ -209,7 +209,8 @@ class PageIndex:
     def follow(self, options: RevisitOptions) -> None:
         """Let pages be due by these options from now on."""
         if options != self._options:
-            self._options, self._rules = options, RevisitRules(options.rules)
+            self._options = options
+            self._rules = RevisitRules(options.rules, window=options.window, zone=options.zone)
         limits = IntervalLimits(options.shortest, options.longest)
         schedule = VisitSchedule(limits=limits, confirm_seconds=options.confirm)
         if schedule != self.schedule:
@@ -298,6 +299,8 @@ class PageIndex:
                     page = pages[key] = IndexedPage(key, fetch.url, domain, depth=fetch.depth)
                 signalled = page.facts.signalled
                 change = settle(page, fetch, self._schedule_of(page), random.random())
+                if self._rules.has_windows:
+                    page.due = math.ceil(self._rules.opening(page.url, page.due))
                 if signalled and change is not None and fetch.found in _JUDGES:
                     signals.setdefault(page.domain, []).append(change.change is not ChangeKind.UNCHANGED)
                 rule = self._rules.of(page.url)
@@ -576,6 +579,8 @@ class PageIndex:
         """Begin a round, unless one is open, and return it. It visits at most `most` pages, those first that were due
         first. `only_due`: only those that are due; False: also the others, without the ones that are gone."""
         live = "" if only_due else f"OR state <> {PageState.GONE:d}"
+        if only_due and self._rules.has_windows:
+            self._wait_for_windows(now, most)
         with self._database.transaction(locks="rounds"):
             found = self.open_round()
             if found is None:
@@ -592,6 +597,18 @@ class PageIndex:
                     [found.number, found.number],
                 )
         return found
+
+    def _wait_for_windows(self, now: float, most: int) -> None:
+        """Let pages be due when their windows open that are due now and whose windows are closed: all those among the
+        first `most`."""
+        while True:
+            rows = self._database.rows("SELECT key, url FROM pages WHERE due <= ? ORDER BY due LIMIT ?", [now, most])
+            openings = [(self._rules.opening(url, now), key) for key, url in rows]
+            closed = [(math.ceil(opening), key) for opening, key in openings if opening > now]
+            if not closed:
+                return
+            with self._database.transaction():
+                self._database.run_many("UPDATE pages SET due = ? WHERE key = ?", closed)
 
     def enter_run(self, current: Round, run: int) -> Round:
         """Note the run of a round. Returns the round."""
@@ -657,8 +674,11 @@ class PageIndex:
             rows = []
             for page in found:
                 seconds = page.interval(self._schedule_of(page))
-                if abs(page.fetched + seconds - page.due) > _MUCH * seconds:
-                    rows.append((round(page.fetched + seconds), page.key, page.fetched))
+                due = page.fetched + seconds
+                if self._rules.has_windows:  # what is late waits for the next one
+                    due = self._rules.opening(page.url, max(due, self.clock()))
+                if abs(due - page.due) > _MUCH * seconds:
+                    rows.append((math.ceil(due), page.key, page.fetched))
             if rows:
                 with self._database.transaction():  # a page that was fetched meanwhile has a new time
                     self._database.run_many("UPDATE pages SET due = ? WHERE key = ? AND fetched = ?", rows)

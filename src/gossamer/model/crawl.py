@@ -143,6 +143,11 @@ class Run(msgspec.Struct, frozen=True):
     with that of the run before."""
 
 
+ChangeLevel = Literal["bytes", "text", "items", "links"]
+"""Differences of a page that count as a change: any of the bytes; of the main text or the items; of the items; of the
+set of links."""
+
+
 class RevisitRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Options of the pages of a crawl that is kept up to date whose URLs match an expression. The first rule that
     matches a URL decides."""
@@ -152,13 +157,14 @@ class RevisitRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     shortest: float = 0.0
     """As in RevisitOptions; 0: that of the crawl."""
     longest: float = 0.0
-    level: Literal["bytes", "text", "items"] | None = None
-    """Least difference that counts as a change: of the bytes, of the main text, of the items. None: of the bytes, but
-    another template is told once for all pages of a pattern."""
+    level: ChangeLevel | None = None
+    """Difference that counts as a change. None: any, but another template is told once for all pages of a pattern."""
     keep: str = ""
     """CSS selector of the elements whose text counts as the main text. Empty: the usual ones."""
     drop: str = ""
     """CSS selector of elements whose text does not count. Empty: none."""
+    window: str = ""
+    """As in RevisitOptions; empty: that of the crawl."""
 
 
 class RevisitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -180,6 +186,10 @@ class RevisitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """True: fetches that found no change are told, too."""
     versions: int = 0
     """Number of the last versions of each page that the index keeps."""
+    window: str = ""
+    """Cron line of the minutes in which visits may begin. Empty: at any time."""
+    zone: str = "UTC"
+    """Name of the time zone of all windows."""
 
     @property
     def budget_rate(self) -> float | None:

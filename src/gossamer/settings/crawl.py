@@ -431,11 +431,22 @@ class CrawlSettings(SettingGroup):
     recrawl_rule: tuple[str, ...] = field_of(
         (),
         "Options of pages with recrawl whose URL matches a regular expression, behind it: every=1h for a fixed "
-        "interval, or min=1h and max=7d; level=bytes, text or items, the least difference that counts as a change; "
-        "keep=SELECTOR and drop=SELECTOR for the main text, in CSS. For example "
+        "interval, or min=1h and max=7d; level=bytes, text, items or links, the difference that counts as a change; "
+        "keep=SELECTOR and drop=SELECTOR for the main text, in CSS; window=CRON as recrawl_window. For example "
         "'/news/ every=1h level=text drop=.teaser'",
         splits=False,
         option=SettingOption(HOW_FAST, "RULE"),
+    )
+    recrawl_window: str = field_of(
+        "",
+        "Minutes in which visits may begin with recrawl, as the five fields of cron: '* 1-5 * * *' is from 1:00 to "
+        "5:59. Pages that are new are fetched when they are found. Empty: at any time",
+        option=SettingOption(HOW_FAST, "CRON"),
+    )
+    recrawl_zone: str = field_of(
+        "UTC",
+        "Time zone of these windows, such as Europe/Berlin",
+        option=SettingOption(HOW_FAST, "ZONE"),
     )
     tell_unchanged: bool = field_of(
         False,

@@ -138,6 +138,12 @@ class ServiceSettings(SettingGroup):
         "Accept requests for text and Markdown, which the workers extract. Unset: accept them if the package's extra "
         "`text` is installed where the service runs",
     )
+    app_recrawl: dict[str, dict[str, Any]] = field_of(
+        {},
+        "Options by which the crawls of single applications are kept up to date, by appid, each written like the field "
+        "recrawl of a crawl request. A request gets those that it does not name, also one without the field",
+        expects='a table of options by appid, such as {shop = {budget = "5000/1d"}}',
+    )
     allow_default_policy: bool = field_of(
         False, "Let domain requests for * change the default policy, which applies to every domain without its own"
     )

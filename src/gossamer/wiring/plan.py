@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -26,7 +26,7 @@ from gossamer.fetch.request import check_headers
 from gossamer.fetch.tls import TlsContexts
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
-from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, RevisitRule, Terms
+from gossamer.model.crawl import ChangeLevel, Crawl, CrawlId, QueryOrder, RevisitOptions, RevisitRule, Terms
 from gossamer.model.extraction import Extraction, field_names
 from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.model.record import Destination
@@ -481,7 +481,7 @@ def check_recrawl(settings: Settings, *, fresh: bool) -> None:
     BadInput."""
     crawl = settings.crawl
     if not keeps_index(settings):
-        for name in ("budget", "recrawl_rule", "tell_unchanged", "versions", "index"):
+        for name in ("budget", "recrawl_rule", "recrawl_window", "tell_unchanged", "versions", "index"):
             if getattr(crawl, name):
                 raise BadInput(
                     f"the crawl is not kept up to date. Add {named('recrawl', True)} or {named('recrawl_once', True)}.",
@@ -490,6 +490,12 @@ def check_recrawl(settings: Settings, *, fresh: bool) -> None:
         return
     if crawl.recrawl and crawl.recrawl_once:
         raise BadInput(f"it goes on for ever. Omit it or {named('recrawl_once', True)}.", option="recrawl")
+    if crawl.recrawl_once and crawl.recrawl_window:
+        raise BadInput(
+            f"with {label('recrawl_once')}, the visits begin when the command does. Omit it, or write "
+            f"{named('recrawl', True)}.",
+            option="recrawl_window",
+        )
     if fresh:
         raise BadInput(
             "a crawl that is kept up to date does not begin anew. Omit the option; or delete the crawl with gossamer "
@@ -515,6 +521,10 @@ def revisit_options(settings: Settings) -> RevisitOptions | None:
             f"{crawl.recrawl_min} is longer than {label('recrawl_max')}, {crawl.recrawl_max}.", option="recrawl_min"
         )
     visits, seconds = parse_budget(crawl.budget) if crawl.budget else (0, 0.0)
+    if crawl.recrawl_window:
+        _check_window(crawl.recrawl_window, option="recrawl_window")
+    if crawl.recrawl_zone != "UTC":
+        _check_zone(crawl.recrawl_zone)
     return RevisitOptions(
         shortest=shortest,
         longest=longest,
@@ -525,10 +535,32 @@ def revisit_options(settings: Settings) -> RevisitOptions | None:
         rules=tuple(map(parse_revisit_rule, crawl.recrawl_rule)),
         unchanged=crawl.tell_unchanged,
         versions=crawl.versions,
+        window=crawl.recrawl_window,
+        zone=crawl.recrawl_zone,
     )
 
 
-_RULE_PARTS = ("every", "min", "max", "level", "keep", "drop")
+def _check_window(text: str, *, option: str) -> None:
+    """Check a cron line. Raises BadInput that names the option."""
+    from gossamer.cron import check_cron  # imported late: few crawls have windows
+
+    try:
+        check_cron(text)
+    except BadInput as error:
+        raise BadInput(f"{error.detail}.", option=option) from None
+
+
+def _check_zone(name: str) -> None:
+    """Check the name of a time zone. Raises BadInput."""
+    from gossamer.cron import check_zone  # imported late, as above
+
+    try:
+        check_zone(name)
+    except BadInput as error:
+        raise BadInput(f"{error.detail}.", option="recrawl_zone") from None
+
+
+_RULE_PARTS = ("every", "min", "max", "level", "keep", "drop", "window")
 _RULE_PART = re.compile(rf"\s+({'|'.join(_RULE_PARTS)})=")
 
 
@@ -543,8 +575,10 @@ def parse_revisit_rule(text: str) -> RevisitRule:
             option=option,
         )
     level = parts.get("level")
-    if level not in (None, "bytes", "text", "items"):
-        raise BadInput(f"{level!r:.80} is no level. Write bytes, text or items.", option=option)
+    if level not in (None, *get_args(ChangeLevel)):
+        raise BadInput(f"{level!r:.80} is no level. Write bytes, text, items or links.", option=option)
+    if "window" in parts:
+        _check_window(parts["window"], option=option)
     from gossamer.extract.selectors import compile_css  # imported late: most crawls have no rules
 
     try:
@@ -563,9 +597,10 @@ def parse_revisit_rule(text: str) -> RevisitRule:
         match=match,
         shortest=shortest,
         longest=longest,
-        level=cast(Literal["bytes", "text", "items"] | None, level),
+        level=cast(ChangeLevel | None, level),
         keep=parts.get("keep", ""),
         drop=parts.get("drop", ""),
+        window=parts.get("window", ""),
     )
 
 

@@ -24,7 +24,7 @@ from gossamer.control import stats
 from gossamer.control.admission import AdmittedRequest, RequestValidator
 from gossamer.control.dispatcher import CheckedHandler, Handler, RequestDispatcher, built_in_handlers
 from gossamer.control.stats import Counters
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, RequestRejected
 from gossamer.extract.content_pool import has_trafilatura
 from gossamer.extras import install_advice
 from gossamer.fresh.rounds import KeptCrawl
@@ -32,6 +32,7 @@ from gossamer.fresh.store import IndexStore
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
+from gossamer.model.messages.requests import RecrawlRequest
 from gossamer.net.guard import parse_networks
 from gossamer.services.intake import Intake
 from gossamer.services.maintenance import Expirer, Finisher, PolicyFile, Reaper
@@ -298,7 +299,7 @@ def _dispatcher(
         networks=parse_networks(settings.allow_networks),
         ignore_robots=settings.fetch.robots != "obey",
         content=has_trafilatura() if service.text is None else service.text,
-        recrawl=indexes is not None,
+        recrawl=app_recrawl(settings, kept=indexes is not None),
         domain_max_pages=service.max_domain_pages,
         domain_max_pending=service.domain_max_pending,
         idle_seconds=SERVICE_IDLE_SECONDS if settings.crawl.idle_seconds is None else settings.crawl.idle_seconds,
@@ -313,6 +314,24 @@ def _dispatcher(
         format_1_0=settings.topics.wire == "1.0",
         keep_up_to_date=None if indexes is None else _keeper(indexes),
     )
+
+
+def app_recrawl(settings: Settings, *, kept: bool) -> dict[str, RecrawlRequest] | None:
+    """Return the options by which the crawls of single applications are kept up to date. None: no crawl can be. `kept`:
+    there is a place for page indexes. Raises BadInput for options that no request may have."""
+    if not kept and not settings.service.app_recrawl:
+        return None
+    reader, validator = MessageReader(), RequestValidator(now=time.time, recrawl={} if kept else None)
+    found: dict[str, RecrawlRequest] = {}
+    for appid, options in settings.service.app_recrawl.items():
+        request = {"appid": appid, "crawlid": "checked", "url": "https://gossamer.test/", "recrawl": options}
+        try:
+            _, checked = reader.read(request)
+            validator.admit(checked)
+        except RequestRejected as fault:
+            raise BadInput(f"service.app_recrawl.{appid}: {fault.field}: {fault.reason}") from None
+        found[appid] = checked.recrawl
+    return found
 
 
 def _keeper(indexes: IndexStore) -> Callable[[Sequence[AdmittedRequest]], Awaitable[None]]:

@@ -8,15 +8,19 @@ from typing import Any
 
 import httpx
 import jsonschema_rs
+import msgspec
 import pytest
 
 from gossamer.control.admission import RequestValidator
 from gossamer.errors import BadInput, RequestRejected
-from gossamer.model.messages.reader import schema
+from gossamer.model.crawl import RevisitOptions, RevisitRule
+from gossamer.model.messages.reader import MessageReader, schema
 from gossamer.model.messages.requests import CrawlRequest, RecrawlRequest
 from gossamer.settings import Settings
 from gossamer.settings.crawl import CrawlSettings
+from gossamer.settings.service import ServiceSettings
 from gossamer.wiring.recrawling import index_store
+from gossamer.wiring.service import app_recrawl
 from tests.integration.test_recrawl import Served, serving, write
 from tests.servers.crawling import gossamer
 from tests.servers.service import Up, up
@@ -132,3 +136,43 @@ def test_a_service_without_a_place_for_indexes_says_so(tmp_path: Path) -> None:
         )
     with pytest.raises(BadInput, match="is the index of a single crawl"):
         index_store(Settings(data_dir=tmp_path, crawl=CrawlSettings(index="some.db")))
+
+
+def admitted(settings: Settings, **fields: Any) -> RevisitOptions | None:
+    validator = RequestValidator(now=time.time, recrawl=app_recrawl(settings, kept=True))
+    _, request = MessageReader().read({"appid": "shop", "crawlid": "c", "url": "http://a.test/", **fields})
+    return validator.admit(request).terms.recrawl
+
+
+def test_an_application_has_defaults_of_its_own(tmp_path: Path) -> None:
+    options = {"budget": "50/1h", "max": "7d", "rules": [{"match": "/news/", "every": "1h"}], "window": "* 1-5 * * *"}
+    settings = Settings(data_dir=tmp_path, service=ServiceSettings(app_recrawl={"shop": options}))
+    rule = RevisitRule(match="/news/", shortest=3600.0, longest=3600.0)
+    expected = RevisitOptions(
+        longest=7 * 86_400.0, budget_visits=50, budget_seconds=3600.0, rules=(rule,), window="* 1-5 * * *"
+    )
+    assert admitted(settings) == expected
+    own = {"max": "9d", "rules": [], "unchanged": True, "time_zone": "Asia/Tokyo"}
+    changed = {"longest": 9 * 86_400.0, "rules": (), "unchanged": True, "zone": "Asia/Tokyo"}
+    assert admitted(settings, recrawl=own) == msgspec.structs.replace(expected, **changed)
+    assert admitted(settings, appid="other") is None
+    assert admitted(settings, appid="other", recrawl={}) == RevisitOptions()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"budget": "many"}, r"service.app_recrawl.shop: recrawl.budget: must be VISITS/TIME, like 5000/1d"),
+        ({"window": "* * *"}, r"service.app_recrawl.shop: recrawl.window: '\* \* \*' has 3 fields, not five"),
+        ({"time_zone": "Mars/X"}, "service.app_recrawl.shop: recrawl.time_zone: 'Mars/X' is unknown"),
+        ({"rules": [{"match": "("}]}, "service.app_recrawl.shop: recrawl.rules: "),
+        ({"rules": [{"match": "/x", "window": "a b c d e"}]}, "service.app_recrawl.shop: recrawl.rules: minute 'a'"),
+        ({"often": True}, "service.app_recrawl.shop: recrawl.often: unknown field"),
+    ],
+)
+def test_defaults_that_no_request_may_have_are_refused(options: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, service=ServiceSettings(app_recrawl={"shop": options}))
+    with pytest.raises(BadInput, match=sentence):
+        app_recrawl(settings, kept=True)
+    with pytest.raises(BadInput, match=r"the setting crawl\.index names one"):
+        app_recrawl(Settings(service=ServiceSettings(app_recrawl={"shop": {}})), kept=False)

@@ -116,6 +116,8 @@ SAME_CRAWL: dict[str, Any] = {
     "recrawl_min": "2h",
     "recrawl_max": "9d",
     "recrawl_rule": ("/x every=1h",),
+    "recrawl_window": "* 1-5 * * *",
+    "recrawl_zone": "Europe/Berlin",
     "tell_unchanged": True,
     "versions": 3,
     "index": "x.db",

@@ -14,7 +14,17 @@ import msgspec
 from gossamer.errors import RequestRejected
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
-from gossamer.model.crawl import Crawl, CrawlId, Order, QueryOrder, Rate, RevisitOptions, RevisitRule, Terms
+from gossamer.model.crawl import (
+    ChangeLevel,
+    Crawl,
+    CrawlId,
+    Order,
+    QueryOrder,
+    Rate,
+    RevisitOptions,
+    RevisitRule,
+    Terms,
+)
 from gossamer.model.extraction import Extraction, read_extraction
 from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.model.request import EMPTY_PAYLOAD, Payload
@@ -32,9 +42,10 @@ class RecrawlRule(msgspec.Struct, frozen=True, kw_only=True):
     every: str = ""
     min: str = ""
     max: str = ""
-    level: Literal["bytes", "text", "items"] | None = None
+    level: ChangeLevel | None = None
     keep: str = ""
     drop: str = ""
+    window: str = ""
 
     def rule(self) -> RevisitRule:
         """Return the rule as workers get it. Raises RequestRejected."""
@@ -46,20 +57,37 @@ class RecrawlRule(msgspec.Struct, frozen=True, kw_only=True):
         if shortest and longest and shortest > longest:
             raise RequestRejected(f"min, {self.min}, is longer than max, {self.max}", field="recrawl.rules")
         return RevisitRule(
-            match=self.match, shortest=shortest, longest=longest, level=self.level, keep=self.keep, drop=self.drop
+            match=self.match,
+            shortest=shortest,
+            longest=longest,
+            level=self.level,
+            keep=self.keep,
+            drop=self.drop,
+            window=self.window,
         )
 
 
-class RecrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Options by which a crawl is kept up to date. Fields as in the schema `crawl`."""
+_SHORTEST, _LONGEST = "1h", "30d"
+"""Defaults of `min` and `max`, as in the schema."""
 
-    budget: str = ""
-    """VISITS/TIME; empty: no limit."""
-    min: str = "1h"
-    max: str = "30d"
-    rules: tuple[RecrawlRule, ...] = ()
-    unchanged: bool = False
-    versions: int = 0
+
+class RecrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Options by which a crawl is kept up to date. Fields as in the schema `crawl`; None: not given."""
+
+    budget: str | None = None
+    """VISITS/TIME."""
+    min: str | None = None
+    max: str | None = None
+    rules: tuple[RecrawlRule, ...] | None = None
+    unchanged: bool | None = None
+    versions: int | None = None
+    window: str | None = None
+    time_zone: str | None = None
+
+    def with_defaults(self, defaults: "RecrawlRequest") -> "RecrawlRequest":
+        """Return these options, and those of the defaults that are not given here."""
+        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(defaults, **given)
 
     def options(self) -> RevisitOptions:
         """Return the options as workers get them. The texts must match the schema. Raises RequestRejected."""
@@ -67,18 +95,21 @@ class RecrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.budget:
             number, _, span = self.budget.partition("/")
             visits, seconds = int(number), _seconds(span if span[0].isdecimal() else f"1{span}")
-        shortest, longest = _seconds(self.min), _seconds(self.max)
+        least, most = self.min or _SHORTEST, self.max or _LONGEST
+        shortest, longest = _seconds(least), _seconds(most)
         if shortest > longest:
-            raise RequestRejected(f"min, {self.min}, is longer than max, {self.max}", field="recrawl")
+            raise RequestRejected(f"min, {least}, is longer than max, {most}", field="recrawl")
         return RevisitOptions(
             shortest=shortest,
             longest=longest,
             budget_visits=visits,
             budget_seconds=seconds,
             confirm=min(600.0, longest),
-            rules=tuple(rule.rule() for rule in self.rules),
-            unchanged=self.unchanged,
-            versions=self.versions,
+            rules=tuple(rule.rule() for rule in self.rules or ()),
+            unchanged=bool(self.unchanged),
+            versions=self.versions or 0,
+            window=self.window or "",
+            zone=self.time_zone or "UTC",
         )
 
 
