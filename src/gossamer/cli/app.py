@@ -31,6 +31,7 @@ COMMAND_GROUPS = {
     },
     "Inspect": {
         "crawls": ("crawls:app", "List, show and delete crawls, and see what changed in them."),
+        "rebuild": ("rebuild:rebuild", "Fill the lost frontier of a crawl from its records."),
         "why": ("why:why", "Explain the state of a URL in a crawl."),
         "report": ("export:report", "Make a page about a crawl from its records."),
         "top": ("performance:top", "Show what crawling processes wait for, until Ctrl-C."),

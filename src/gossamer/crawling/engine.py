@@ -269,8 +269,13 @@ class _Crawling(msgspec.Struct):
         """Return whether a crawl ended longer ago than crawls are remembered.
 
         The frontier deletes such a crawl only while a worker runs, and its own time may stand still while its server
-        is down.
+        is down. Raises BadInput for a crawl of which the frontier has a part only.
         """
+        if info.is_rebuilt:
+            raise BadInput(
+                f"the frontier of the crawl {info.crawl.crawlid} was lost, and is not filled again completely. Repeat "
+                "the gossamer rebuild command, then this one."
+            )
         ended = info.ended if info.state in (CrawlState.FINISHED, CrawlState.EXPIRED) else None
         return ended is not None and time.time() - ended > self.settings.retention
 
@@ -394,7 +399,16 @@ class _Crawling(msgspec.Struct):
                     new_seeds += (await self.frontier.add(run, plan.terms, batches, seeds=True)).added
             beside = sorted({*existing.beside, *(note.beside if note else ())})
             goes_on = before is not None and not start.replaces_outputs
-            write_note(self.settings.data_dir, self._note(run, beside, existing.foreign, note if goes_on else None))
+            noted = crawl_note(
+                self.settings,
+                plan,
+                run,
+                beside=beside,
+                foreign=existing.foreign,
+                earlier=note if goes_on else None,
+                resume_command=start.resume_command,
+            )
+            write_note(self.settings.data_dir, noted)
         except CrawlRefused as error:
             raise CrawlRefused(f"{error.detail}; another {named('crawl_id')} starts a new one") from None
         return _OpenedRun(run, new_seeds, retried)
@@ -405,7 +419,8 @@ class _Crawling(msgspec.Struct):
         if kept:
             self.observer.say(
                 f"{', '.join(kept)} has records of an earlier start of this crawl; the new ones are added. "
-                f"{named('fresh', True)} begins with an empty file."
+                f"{named('fresh', True)} begins with an empty file. If the frontier was lost, gossamer rebuild lets "
+                "the crawl go on where it was."
             )
 
     def _empty_outputs(self, existing: ExistingOutputs, *, is_new: bool) -> None:
@@ -495,39 +510,51 @@ class _Crawling(msgspec.Struct):
         if self.frontier.lost_shards:
             result.lost = True
             result.notes.append(
-                "The queued requests are gone. The same command starts the crawl again."
+                "The queued requests are gone. gossamer rebuild, with the options of this command, fills them in again "
+                "from the records; without it, the same command starts the crawl again."
                 if result.info is None
                 else "Some of the queued requests are gone. To fetch everything, start again with another "
                 f"{named('crawl_id')}."
             )
 
-    def _note(self, run: Run, beside: Sequence[str], foreign: Sequence[str], earlier: CrawlNote | None) -> CrawlNote:
-        """Return what `gossamer why` and the next start need to know of this crawl, with absolute paths. `earlier`: the
-        note of the start whose records stay; None: none do."""
-        fetch = self.settings.fetch
-        return CrawlNote(
-            run=run,
-            terms=self.plan.terms,
-            spider=self.plan.spider,
-            outputs=tuple(map(absolute_path, self.settings.crawl.output_paths)),
-            item_outputs=tuple(map(absolute_path, item_outputs(self.settings))),
-            mixed_outputs=earlier.mixed_outputs if earlier is not None else (),
-            assets_in=tuple(map(absolute_path, asset_places(self.settings))),
-            beside=tuple(beside),
-            foreign=tuple(foreign),
-            seeds=seeds_digest(self.plan.seeds),
-            resolve=fetch.resolve,
-            allow_networks=self.settings.allow_networks,
-            ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
-            resume_command=self.start.resume_command,
-            index=self._noted_index(),
-            without_links=earlier is not None and earlier.lacks_links,
-        )
 
-    def _noted_index(self) -> str:
-        """Return the page index as notes name it. Empty: the crawl has none."""
-        address = index_address(self.settings, self.plan.crawl.id) if keeps_index(self.settings) else ""
-        return os.path.abspath(address) if address and not is_store(address) else address
+def crawl_note(
+    settings: Settings,
+    plan: Plan,
+    run: Run,
+    *,
+    beside: Sequence[str] = (),
+    foreign: Sequence[str] = (),
+    earlier: CrawlNote | None = None,
+    resume_command: str = "",
+) -> CrawlNote:
+    """Return what `gossamer why` and the next start need to know of a crawl, with absolute paths. `earlier`: the note
+    of the start whose records stay; None: none do. The other arguments are fields of the note."""
+    fetch = settings.fetch
+    return CrawlNote(
+        run=run,
+        terms=plan.terms,
+        spider=plan.spider,
+        outputs=tuple(map(absolute_path, settings.crawl.output_paths)),
+        item_outputs=tuple(map(absolute_path, item_outputs(settings))),
+        mixed_outputs=earlier.mixed_outputs if earlier is not None else (),
+        assets_in=tuple(map(absolute_path, asset_places(settings))),
+        beside=tuple(beside),
+        foreign=tuple(foreign),
+        seeds=seeds_digest(plan.seeds),
+        resolve=fetch.resolve,
+        allow_networks=settings.allow_networks,
+        ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
+        resume_command=resume_command,
+        index=_noted_index(settings, plan),
+        without_links=earlier is not None and earlier.lacks_links,
+    )
+
+
+def _noted_index(settings: Settings, plan: Plan) -> str:
+    """Return the page index as notes name it. Empty: the crawl has none."""
+    address = index_address(settings, plan.crawl.id) if keeps_index(settings) else ""
+    return os.path.abspath(address) if address and not is_store(address) else address
 
 
 def failed_to_retry(plan: Plan, info: CrawlInfo, *, guard_changed: bool) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from gossamer.errors import FrontierError
 from gossamer.model.crawl import Crawl, Run, Terms
-from gossamer.model.request import Batch
+from gossamer.model.request import Batch, Outcome
 
 
 class AddResult(msgspec.Struct):
@@ -63,6 +63,23 @@ class SubmissionResult(msgspec.Struct):
     """True: the submission asked for a fresh run, and joined the one that is running."""
     exceeds_earlier_terms: bool = False
     """True: this run took in some of its duplicates under a smaller maxdepth or a narrower scope."""
+
+
+class RestoredRequest(NamedTuple):
+    """A request that was done before the frontier lost it, or a URL that one was redirected to."""
+
+    spider: str
+    domain: str
+    fingerprint: int
+    outcome: Outcome | None
+    """FETCHED, FAILED or DROPPED. None: the URL of a redirect, which is known and no request of its own."""
+    reason: str = ""
+    """Reason of a request that failed or was dropped."""
+    render: bool = False
+    priority: int = 0
+    depth: int = 0
+    kept_url: str = ""
+    """URL of a request that is kept for `retry_failed`. Empty: it is not."""
 
 
 class FailureFilter(NamedTuple):

@@ -61,10 +61,17 @@ class RequestEvent(StrEnum):
     """The server lost it with a part of its writes."""
     REVIVE = "revive"
     """A person starts its crawl again: what got no answer is fetched once more."""
+    FETCHED_BEFORE = "fetched_before"
+    """A record shows that it was fetched before the frontier lost it. So do the next two for their statuses."""
+    FAILED_BEFORE = "failed_before"
+    DROPPED_BEFORE = "dropped_before"
 
 
 TRANSITIONS: dict[tuple[RequestStatus, RequestEvent], RequestStatus] = {
     (RequestStatus.NEW, RequestEvent.ADD): RequestStatus.QUEUED,
+    (RequestStatus.NEW, RequestEvent.FETCHED_BEFORE): RequestStatus.FETCHED,
+    (RequestStatus.NEW, RequestEvent.FAILED_BEFORE): RequestStatus.FAILED,
+    (RequestStatus.NEW, RequestEvent.DROPPED_BEFORE): RequestStatus.DROPPED,
     (RequestStatus.QUEUED, RequestEvent.LEASE): RequestStatus.LEASED,
     (RequestStatus.QUEUED, RequestEvent.STOP): RequestStatus.DROPPED,
     (RequestStatus.QUEUED, RequestEvent.EXPIRE): RequestStatus.DROPPED,

@@ -197,7 +197,7 @@ async def run_crawl(
     )
     _recommend_contact(settings, plan, quiet=quiet)
     if not names_outputs:
-        settings = settings.copy(crawl=settings.crawl.copy(output=(_default_output(plan.seeds),)))
+        settings = settings.copy(crawl=settings.crawl.copy(output=(default_output(plan.seeds),)))
         start = msgspec.structs.replace(start, named_outputs=False)
         check_writable(settings, replaces=start.replaces_outputs)
     name = plan.crawl.id.crawlid
@@ -249,7 +249,7 @@ _HOST_CHARACTERS = 200
 bytes."""
 
 
-def _default_output(seeds: Sequence[str]) -> Destination:
+def default_output(seeds: Sequence[str]) -> Destination:
     """Return the output of a crawl for which a person names none: HOST.jsonl for a single seed, else pages.jsonl."""
     if len(seeds) > 1:
         return Destination("pages.jsonl")

@@ -11,7 +11,7 @@ repeated addition has the names and numbers of the first one, or its URLs would 
 import asyncio
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -208,10 +208,8 @@ class RequestAdder:
                 batch.call = secrets.token_hex(8)
             by_shard.setdefault(shard_of(batch.domain, self._commands.count), []).append((index, batch))
         # First list the shards in the home record; only then may they get requests of the run.
-        self._drop_old_cache()
-        listed = self._touched.get(_run_key(run), ())
-        if unlisted := [shard for shard in by_shard if shard not in listed]:
-            confirmed = await self._confirm(run, unlisted, seeds=seeds)
+        if unlisted := self.unlisted(run, by_shard):
+            confirmed = await self.confirm(run, unlisted, seeds=seeds)
             if confirmed is None:
                 _reject(result, [(index, 0, batch) for index, batch in enumerate(batches)])
                 return result
@@ -228,7 +226,17 @@ class RequestAdder:
             await self._add_shard(run, terms, next(iter(calls)), empty, result, seeds=False, last=True)
         return result
 
-    async def _confirm(self, run: Run, touch: Sequence[int], *, seeds: bool) -> tuple[Run, int] | None:
+    def ended(self, run: Run) -> str:
+        """Return the spiders whose part of the run has ended, as scripts take them."""
+        return self._ended.get(_run_key(run), "")
+
+    def unlisted(self, run: Run, shards: Iterable[int]) -> list[int]:
+        """Return those of the shards that the home record is not known to list."""
+        self._drop_old_cache()
+        listed = self._touched.get(_run_key(run), ())
+        return [shard for shard in shards if shard not in listed]
+
+    async def confirm(self, run: Run, touch: Sequence[int], *, seeds: bool) -> tuple[Run, int] | None:
         """Confirm the run on its home shard, which then lists these shards; returns the run and the version of the home
         record. None: the run is over, and the URLs are late outlinks."""
         try:
@@ -250,7 +258,7 @@ class RequestAdder:
         for call in calls:
             version = 0  # the home shard was not asked
             while (reply := await self._call(run, terms, shard, call, version, last=last, seeds=seeds))[0] == b"closed":
-                confirmed = await self._confirm(run, [shard], seeds=seeds)
+                confirmed = await self.confirm(run, [shard], seeds=seeds)
                 if confirmed is None:
                     break
                 run, version = confirmed
@@ -293,8 +301,7 @@ class RequestAdder:
     ) -> tuple[int, bool]:
         """Retry what a shard has kept up to now. Returns the number of requests, and whether the shard has closed the
         run: then the home shard has to confirm it. `terms`: packed, or empty. `chosen`: the script's last arguments."""
-        ended = self._ended.get(_run_key(run), "")
-        arguments: list[Argument] = [*run_arguments(self._commands, run), terms, version, ended, *chosen]
+        arguments: list[Argument] = [*run_arguments(self._commands, run), terms, version, self.ended(run), *chosen]
         total = seen = 0
         # As many as were kept at the first call: what fails again meanwhile waits for the next start.
         kept_at_first: int | None = None
@@ -330,7 +337,7 @@ class RequestAdder:
             version,
             call.name,
             call.number,
-            self._ended.get(_run_key(run), ""),
+            self.ended(run),
             self._retention_ms,
             int(last),
             int(seeds),

@@ -239,6 +239,11 @@ def pack_batch(batch: Batch) -> bytes:
     return _without_header(head + rest)
 
 
+def pack_values(values: Sequence[object]) -> bytes:
+    """Return a list in msgpack, as scripts read it."""
+    return _pack(values)
+
+
 def _without_header(values: Sequence[object]) -> bytes:
     """Return values in msgpack one after the other: a list without its header."""
     count = len(values)

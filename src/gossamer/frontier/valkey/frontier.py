@@ -40,6 +40,7 @@ from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.frontier.valkey.maintenance import ShardMaintenance
 from gossamer.frontier.valkey.policies import PolicyStore
 from gossamer.frontier.valkey.queries import FrontierQueries
+from gossamer.frontier.valkey.restorations import RunRestorer
 from gossamer.frontier.valkey.submissions import RequestSubmitter
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Run, Terms
 from gossamer.model.growth import PatternCount
@@ -291,6 +292,10 @@ class ValkeyFrontier(FrontierQueries, PolicyStore, EventList):
 
         `keep_reason`: requests that ended for this reason stay kept; empty: none. `only`: all others stay kept."""
         return await self._adder.retry_failed(run, terms, keep_reason, only)
+
+    def restorer(self, crawl: Crawl, terms: Terms) -> RunRestorer:
+        """Return what fills a run of the crawl with requests that were done before the frontier lost them."""
+        return RunRestorer(self._commands, self._adder, crawl, terms, retention_ms=self._retention_ms)
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmissionResult | CrawlRefused | BadInput]:
         """Submit hundreds of requests to any crawls in a few calls: `open_crawl` and `add` (as seeds) for each.

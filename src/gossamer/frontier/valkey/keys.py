@@ -92,6 +92,7 @@ class KeyPattern(StrEnum):
     - n, b: numbers of fingerprints and of buckets of the seen-set; s: the only fingerprint
     - doms: number of domains
     - w: number of repairs that found wrong counts
+    - rebuild: set while the crawl is filled again from its records; it counts as one added request
     - g: packed counts of pages that may have no end, by the pattern of their URLs; see note_growth.lua
     - k, K: number and bytes of the requests in FAILED; v: number of those that failed when it was full
     - counters of a spider, by the letter before the colon: a added, q queued, l later, h leased, f fetched, F failed by

@@ -100,6 +100,7 @@ def _add_counters(info: CrawlInfo, counters: Mapping[bytes, bytes]) -> None:
     info.domains += int(counters.get(b"doms", 0))
     info.seen += int(counters.get(b"n", 0))
     info.repairs += int(counters.get(b"w", 0))
+    info.is_rebuilt |= b"rebuild" in counters
     info.kept_failed += int(counters.get(b"k", 0))
     info.forgotten_failed += int(counters.get(b"v", 0))
     if packed := counters.get(b"g"):

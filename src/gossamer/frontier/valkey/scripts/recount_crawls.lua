@@ -209,7 +209,8 @@ local function compare_counters(crawl, found, domains)
     count_done(crawl, "D:" .. first_spider .. ":lost", unqueued)
     crawl.added, lost = crawl.added + unqueued, lost + unqueued
   end
-  local wrong = crawl.added - crawl.done - open
+  local held = redis.call("HEXISTS", crawl.key, "rebuild") -- counts as added (restore.lua)
+  local wrong = crawl.added - crawl.done - open - held
   if wrong ~= 0 then add(wrong_counters, "", 1) end
   crawl.added = crawl.added - wrong
   return lost

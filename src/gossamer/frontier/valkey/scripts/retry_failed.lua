@@ -25,7 +25,8 @@
 -- transition: later -> dropped on stop
 -- Names that are not declared below come from these files in include/, or from their own includes:
 -- include shard
--- include add_urls
+-- include queues
+-- include enter_run
 -- include entries
 local token, packed_terms = ARGV[3], ARGV[8]
 local crawl, refusal = crawl_for({

@@ -1,0 +1,196 @@
+"""`gossamer rebuild`: fills the lost frontier of a crawl from its records, so that the crawl goes on where it was.
+
+The frontier is the store of requests: which wait, and which a crawl has had. Fixed: flags, exit codes, and the fields
+of `--json`.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from gossamer.cli import options, terminal
+from gossamer.cli.commands.crawl import default_output
+from gossamer.cli.parser import argument, option
+from gossamer.cli.running import run as run_loop
+from gossamer.cli.terminal import Interruption
+from gossamer.crawling import engine
+from gossamer.crawling.rebuild import Rebuild, RebuildResult
+from gossamer.errors import BadInput
+from gossamer.model.crawl import CrawlState
+from gossamer.policy.words import counted
+from gossamer.settings import Settings
+from gossamer.telemetry import logs
+from gossamer.wiring.frontier import connect, frontier_address
+from gossamer.wiring.plan import Plan
+
+_PROGRESS_SECONDS = 0.5
+"""Interval of the progress on a terminal."""
+
+
+_Urls = Annotated[
+    list[str] | None, argument(metavar="URL...", help="URLs that the crawl starts from.", show_default=False)
+]
+_Seeds = Annotated[
+    list[str] | None,
+    option(
+        "--seeds",
+        metavar="FILE|URL|-",
+        help="Further URLs that it starts from, one per line. -: standard input.",
+        panel=options.WHAT,
+    ),
+]
+_CrawlId = Annotated[
+    str | None,
+    option(
+        "--crawl-id",
+        metavar="ID",
+        help="Name of the crawl. Unset: the name that gossamer crawl makes from the URLs and options.",
+        panel=options.WHERE,
+        show_default=False,
+    ),
+]
+_Records = Annotated[
+    list[str] | None,
+    option(
+        "--records",
+        metavar="FILE",
+        help="File or fsspec URL with records of the crawl, instead of its outputs. May be repeated.",
+        panel=options.WHERE,
+    ),
+]
+_Replace = Annotated[
+    bool,
+    option(
+        "--replace",
+        help="Delete what the frontier has of the crawl first, for example from an old backup.",
+        panel=options.WHERE,
+    ),
+]
+
+
+@options.takes(*options.CRAWL_OPTIONS)
+def rebuild(
+    urls: _Urls = None,
+    seeds: _Seeds = None,
+    *,
+    crawl_id: _CrawlId = None,
+    records: _Records = None,
+    replace: _Replace = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    **given: Any,
+) -> None:
+    """Fill the lost frontier of a crawl from its records. The same gossamer crawl command then goes on with it.
+
+    Write the command line of the crawl with rebuild instead of crawl. Nothing is fetched.
+
+    gossamer rebuild https://example.com -o docs.jsonl
+
+    Pages with a record are not fetched again; the links on them that have no record wait to be fetched. The outputs
+    must hold the bodies of pages, or their links.
+
+    Exit code: 0 filled; 2 bad input, or the frontier has the crawl; 4 the frontier could not be reached; 130
+    interrupted: repeat the command.
+    """
+    settings = options.load_settings(given)
+    logs.set_up(settings.log_level)
+    result, plan = run_loop(
+        rebuild_crawl(
+            settings,
+            urls or [],
+            seeds or [],
+            crawl_id=crawl_id,
+            records=records or [],
+            replace=replace,
+            quiet=quiet or json,
+        )
+    )
+    _print(result, plan, as_json=json, quiet=quiet)
+
+
+async def rebuild_crawl(
+    settings: Settings,
+    urls: Sequence[str],
+    sources: Sequence[str],
+    *,
+    crawl_id: str | None = None,
+    records: Sequence[str] = (),
+    replace: bool = False,
+    quiet: bool,
+) -> tuple[RebuildResult, Plan]:
+    """Fill the frontier. Raises BadInput, and what the frontier raises."""
+    names_outputs = "output" in settings.crawl.given
+    plan = await engine.prepare(settings, urls, sources, crawl_id=crawl_id, say=terminal.say)
+    if not names_outputs:
+        settings = settings.copy(crawl=settings.crawl.copy(output=(default_output(plan.seeds),)))
+    paths = records or [path for path in settings.crawl.output_paths if path != "-"]
+    if not paths:
+        raise BadInput("the records of the crawl went to standard output. Name a file that has them with --records.")
+    progress = _ReadingProgress(quiet=quiet)
+    with Interruption(drain=None, show=terminal.say) as interruption:
+        interruption.message_before_work = "the frontier is not complete; repeat the command"
+        async with frontier_address(settings, name="gossamer rebuild") as address:
+            frontier = await connect(settings, address)
+            try:
+                if replace:
+                    await frontier.stop_crawl(plan.crawl.id)
+                    await frontier.delete_crawl(plan.crawl.id)
+                work = Rebuild(settings, plan, frontier, paths, on_progress=progress.update)
+                return await work.run(), plan
+            finally:
+                progress.clear()
+                await frontier.close()
+
+
+class _ReadingProgress:
+    """Shows on a terminal how many records were read."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet or not sys.stderr.isatty()
+        self._shown_at = 0.0
+
+    def update(self, step: str, records: int) -> None:
+        """Show this number, not too often."""
+        if not self._quiet and time.monotonic() - self._shown_at > _PROGRESS_SECONDS:
+            self._shown_at = time.monotonic()
+            sys.stderr.write(f"\rReading {step}: {records:,} records")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Remove what was shown."""
+        if not self._quiet:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _print(result: RebuildResult, plan: Plan, *, as_json: bool, quiet: bool) -> None:
+    """Print what was filled in."""
+    info = result.info
+    total = info.total() if info is not None else None
+    if as_json:
+        terminal.print_json(
+            {
+                "crawl_id": plan.crawl.id.crawlid,
+                "state": info.state.value if info is not None else None,
+                "records": result.records,
+                "pages_read": result.pages_read,
+                "pages_without_links": result.pages_without_links,
+                "fetched": total.fetched if total else 0,
+                "failed": total.failed if total else {},
+                "dropped": total.dropped if total else {},
+                "waiting": result.queued,
+                "notes": result.sentences,
+            }
+        )
+        return
+    if quiet:
+        return
+    name = plan.crawl.id.crawlid
+    done = counted(total.done if total else 0, "request")
+    lines = [f"{name}: {done} of {counted(result.records, 'record')} entered, {result.queued:,} wait."]
+    if info is not None and info.state is CrawlState.FINISHED:
+        lines = [f"{name}: {done} entered. Nothing is left to fetch: the crawl is finished."]
+    elif result.queued:
+        lines.append("Go on with the same gossamer crawl command.")
+    lines += result.sentences
+    terminal.print_result("\n".join(lines))
