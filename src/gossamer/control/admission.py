@@ -37,9 +37,14 @@ from gossamer.policy.urls import from_user_input, host, registered_domain
 _FILTER_FIELDS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
 """Fields of CrawlRequest that filter links. Each must be a parameter of `policy.scope.compile_scope`. A filter that is
 missing here is not checked on submission."""
+_RENDER_FIELDS = (
+    "render", "render_match", "render_step", "render_screenshot", "render_capture", "render_seconds", "render_quiet",
+    "render_other_sites", "render_load",
+)  # fmt: skip
+"""Fields of CrawlRequest about rendered pages."""
 _CACHED_FILTERS = 1000
-"""Number of sets of filters that are remembered as valid. More need memory, fewer are compiled more often, which is
-slow. Producers send the same set with many requests."""
+"""Number of sets of filters, or of fields about rendered pages, that are remembered as valid. More need memory, fewer
+are compiled more often, which is slow. Producers send the same set with many requests."""
 _CACHED_RULES = 100
 """Number of extraction rules that are remembered as valid. Each takes up to 32 KiB, and those that are not remembered
 are compiled again."""
@@ -80,6 +85,8 @@ class AdmittedRequest:
     """Add the request even if no worker has announced its spider."""
     render: bool = False
     """Render the URL in a browser."""
+    may_render: bool = False
+    """Pages of the request are rendered, or may be."""
     wait_for_browser: bool = False
     """Add the request even if no worker with a browser is announced."""
     fresh: bool = False
@@ -105,6 +112,20 @@ class SubmitResult:
     """`held` or `dropped`: the request was added, but its domain is blacklisted. Empty: the domain is not."""
 
 
+@dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    """The operator's limits on requests."""
+
+    domain_max_pages: int | None = None
+    """Cap on the pages of one domain that a request gets, also one that asks for more or for no limit. None: no cap."""
+    domain_max_pending: int | None = None
+    """Such a cap on the URLs of a crawl that wait in the queue of one domain."""
+    render_seconds: float = 30.0
+    """Time in which a page is built of a request that names none."""
+    max_render_seconds: float = 600.0
+    """Longest such time that a request may name."""
+
+
 class RequestValidator:
     """Checks requests against the rules that a JSON Schema cannot express, and the operator's limits."""
 
@@ -116,29 +137,24 @@ class RequestValidator:
         ignore_robots: bool = False,
         content: bool = False,
         recrawl: Mapping[str, RecrawlRequest] | None = None,
-        domain_max_pages: int | None = None,
-        domain_max_pending: int | None = None,
+        limits: AdmissionLimits | None = None,
         idle_seconds: float = 0.0,
     ) -> None:
         """`now`: returns epoch seconds. `networks`: private networks that may be crawled. `ignore_robots`: requests are
         allowed to ignore robots.txt. `content`: they may ask for text and Markdown. `recrawl`: by application,
         options by which all of its crawls are kept up to date, as far as a request has none; None: no request may ask
-        for that. `domain_max_pages`: cap on the pages of one domain that a request gets, also one that asks for more or
-        for no limit; None: no cap.
-        `domain_max_pending`: the same for the URLs of a crawl that wait in the queue of one domain. `idle_seconds`:
-        time without work after which a run is finished."""
+        for that. `limits` None: there are none. `idle_seconds`: time without work after which a run is finished."""
         self._now = now
         self._networks = networks
         self._ignore_robots = ignore_robots
         self._content = content
         self._recrawl = recrawl
-        self._domain_max_pages = domain_max_pages
-        self._domain_max_pending = domain_max_pending
+        self._limits = limits or AdmissionLimits()
         self._idle_seconds = idle_seconds
         self._host_faults: dict[str, str] = {}
         """Reason why each host is rejected; empty: the host is allowed."""
         self._valid_filters: OrderedDict[tuple[Any, ...], None] = OrderedDict()
-        """Sets of filters that are valid, the oldest first."""
+        """Sets of filters, or of fields about rendered pages, that are valid, the oldest first."""
         self._valid_rules: OrderedDict[bytes, None] = OrderedDict()
         """Extraction rules that are valid, in packed form, the oldest first."""
 
@@ -163,6 +179,7 @@ class RequestValidator:
         self._check_recrawl(request)
         self._check_content(request)
         self._check_filters(request)
+        self._check_rendering(request)
         self._check_http_options(request)
         self._check_extraction(request)
         domain = registered_domain(host(url))
@@ -182,7 +199,8 @@ class RequestValidator:
             method=payload.method,
             body=payload.body,
             wait_for_spider=request.wait_for_spider,
-            render=request.render,
+            render=request.renders_all,
+            may_render=request.renders,
             wait_for_browser=request.wait_for_browser,
             fresh=request.fresh,
         )
@@ -191,7 +209,9 @@ class RequestValidator:
         """Return the terms of the request, with domains as URLs spell them.
 
         They send secret headers to its own domain and to those that it names."""
-        terms = request.terms(domain_max_pages=self._domain_max_pages, domain_max_pending=self._domain_max_pending)
+        terms = request.terms(
+            domain_max_pages=self._limits.domain_max_pages, domain_max_pending=self._limits.domain_max_pending
+        )
         if terms.allowed_domains:
             domains = tuple(dict.fromkeys(map(domain_name, terms.allowed_domains)))
             if domains != terms.allowed_domains:
@@ -246,9 +266,47 @@ class RequestValidator:
         for field, value in filters.items():
             if value:
                 _checked(field, lambda: compile_scope(**{field: value}))  # noqa: B023
+        self._remember(key)
+
+    def _remember(self, key: tuple[Any, ...]) -> None:
+        """Remember that a set of fields is valid."""
         self._valid_filters[key] = None
         if len(self._valid_filters) > _CACHED_FILTERS:
             self._valid_filters.popitem(last=False)
+
+    def _check_rendering(self, request: CrawlRequest) -> None:
+        """Check the fields about rendered pages, unless the same ones were found valid before."""
+        fields = {field: value for field in _RENDER_FIELDS if (value := getattr(request, field))}
+        key = ("render", *fields.items())
+        if not fields or key in self._valid_filters:
+            return
+        if not request.renders:
+            field = next((field for field in fields if field != "render"), "")
+            if field:
+                raise RequestRejected('no page is rendered. Add "render": true, or "auto"', field=field)
+            return
+        if request.renders_all and request.render_match:
+            raise RequestRejected(
+                'every page is rendered already. Omit it, or write "render": "auto"', field="render_match"
+            )
+        seconds = request.render_seconds or self._limits.render_seconds
+        if seconds > self._limits.max_render_seconds and request.render_seconds:
+            raise RequestRejected(
+                f"must be at most {self._limits.max_render_seconds:g}; the operator set this limit",
+                field="render_seconds",
+            )
+        for field in ("render_match", "render_capture"):
+            for pattern in fields.get(field, ()):
+                _checked(field, partial(check_regex, pattern, field, linear=True))
+        if steps := request.render_step:
+            from gossamer.extract.render_steps import read_steps  # imported late: few requests have steps
+
+            _checked("render_step", partial(read_steps, steps, page_seconds=seconds, limit="render_seconds"))
+        if (place := request.render_screenshot) not in ("", "page"):
+            from gossamer.extract.render_steps import check_browser_selector
+
+            _checked("render_screenshot", partial(check_browser_selector, place))
+        self._remember(key)
 
     def _check_extraction(self, request: CrawlRequest) -> None:
         """Compile the extraction rules, so that a selector that does not parse is rejected here."""
@@ -355,14 +413,15 @@ _NO_BROWSER = RequestRejected(
 async def without_browsers(
     frontier: ValkeyFrontier, requests: Sequence[AdmittedRequest]
 ) -> list[RequestRejected | None]:
-    """Return for each request, in order, its rejection if it is to be rendered and no worker of its pool has a browser;
-    None: it may be submitted. Call this before `submit`. Raises FrontierUnavailable."""
-    if not any(request.render and not request.wait_for_browser for request in requests):
+    """Return for each request, in order, its rejection if its pages may be rendered and no worker of its pool has a
+    browser; None: it may be submitted. Call this before `submit`. Raises FrontierUnavailable."""
+    needs = [request.may_render and not request.wait_for_browser for request in requests]
+    if not any(needs):
         return [None] * len(requests)
     pools = await frontier.browser_workers()
     return [
-        _NO_BROWSER if request.render and not request.wait_for_browser and request.crawl.pool not in pools else None
-        for request in requests
+        _NO_BROWSER if need and request.crawl.pool not in pools else None
+        for need, request in zip(needs, requests, strict=True)
     ]
 
 

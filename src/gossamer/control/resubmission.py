@@ -6,12 +6,13 @@ Fixed: secrets are left out, because more people may read a crawl than have subm
 from typing import Any, NamedTuple
 
 from gossamer.model.crawl import Crawl, QueryOrder, Terms
+from gossamer.model.rendering import written_step
 from gossamer.policy.secrets import SecretHeaders
 
 _SAME = (
     "maxdepth", "domain_max_pages", "allowed_domains", "allow_regex", "deny_regex", "deny_extensions", "useragent",
     "attrs", "sitemaps", "links", "ignore_robots", "retries", "pattern_max_pages", "path_repeats", "drop_parameters",
-    "unique", "assets", "max_assets", "render",
+    "unique", "assets", "max_assets", "render", "render_match", "render_screenshot", "render_capture",
 )  # fmt: skip
 """Fields that a request and terms have under the same name."""
 
@@ -39,8 +40,9 @@ def request_of(crawl: Crawl, terms: Terms, *, spider: str) -> RepeatedSubmission
         request["order"] = crawl.order.value
     for name in _SAME:
         value = getattr(terms, name)
-        if value not in (None, False, ()):
+        if value not in (None, False, (), ""):
             request[name] = list(value) if isinstance(value, tuple) else value
+    request |= _rendering(terms)
     if terms.timeout_seconds is not None:
         request["timeout"] = terms.timeout_seconds
     if terms.query_order is QueryOrder.IGNORED:
@@ -58,3 +60,18 @@ def request_of(crawl: Crawl, terms: Terms, *, spider: str) -> RepeatedSubmission
         "headers": len(headers) < len(terms.headers or {}),
     }  # fmt: skip
     return RepeatedSubmission(request, [name for name, value in lacks.items() if value])
+
+
+def _rendering(terms: Terms) -> dict[str, Any]:
+    """Return the fields about rendered pages that have another form than in the terms."""
+    found: dict[str, Any] = {"render": "auto"} if terms.render_auto else {}
+    if terms.render_steps:
+        found["render_step"] = list(map(written_step, terms.render_steps))
+    if (own := terms.render_terms) is not None:
+        found |= {
+            "render_seconds": own.seconds,
+            "render_quiet": own.quiet_seconds,
+            "render_other_sites": own.other_sites,
+            "render_load": list(own.load),
+        }
+    return {name: value for name, value in found.items() if value}

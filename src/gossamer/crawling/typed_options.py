@@ -105,8 +105,8 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     that changes; always: every page. It needs Chromium or Chrome."""
     render_step: Texts
     """Step that the browser takes on each page that it builds, in their order: scroll [TIMES] to the end, click
-    SELECTOR [TIMES], wait SELECTOR, fill SELECTOR=VALUE, submit SELECTOR. Clicks and scrolls are repeated until nothing
-    changes."""
+    SELECTOR [TIMES], wait SELECTOR [SECONDS], wait SECONDS, consent SELECTOR, fill SELECTOR=VALUE, submit SELECTOR.
+    Clicks and scrolls are repeated until nothing changes."""
     render_match: Texts
     """Let a browser build the pages whose URLs match one of these regular expressions, searched as those of allow."""
     render_screenshot: str
@@ -195,6 +195,16 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Further attempts after a temporary failure."""
     assets_max_bytes: int
     """Largest asset in bytes, decompressed. A longer one is not kept, and its reason is too_large."""
+    render_seconds: float
+    """Seconds in which a page is built. The document is then taken as it is."""
+    render_quiet: float
+    """Seconds without a change after which a document that a browser builds is complete."""
+    render_other_sites: Literal["none", "scripts", "all"]
+    """Requests of pages to other registered domains that are permitted. scripts: scripts, style sheets and data, but
+    neither frames nor known trackers; none: nothing; all: everything."""
+    render_load: Texts
+    """Kinds that pages load beside what builds them: images, fonts, media, trackers. A screenshot has images and fonts
+    in any case."""
     concurrency: int
     """Requests in flight per process."""
     processes: int | Literal["auto"]

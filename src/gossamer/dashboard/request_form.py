@@ -37,14 +37,15 @@ def form_fields() -> tuple[FormField, ...]:
 
 
 def _field(name: str, definition: Mapping[str, Any], *, is_required: bool) -> FormField:
-    choices = tuple(definition.get("enum", ()))
+    choices = tuple(choice for choice in definition.get("enum", ()) if isinstance(choice, str) and choice)
     kind = {"integer": "number", "number": "number", "boolean": "checkbox", "object": "json"}.get(
         str(definition.get("type")), "text"
     )
     if choices:
         kind = "choice"
     elif definition.get("type") == "array":
-        kind = "list" if definition.get("items", {}).get("type") == "string" else "json"
+        items = definition.get("items", {})
+        kind = "list" if items.get("type") == "string" or "enum" in items else "json"
     return FormField(name, kind, definition.get("description", ""), choices, is_required, name in _FIRST)
 
 
@@ -81,6 +82,8 @@ def texts_of(request: Mapping[str, Any]) -> dict[str, str]:
             texts[field.name] = "yes"
         elif field.kind == "list":
             texts[field.name] = "\n".join(value)
+        elif value is True:  # of `render`, which also has words
+            texts[field.name] = "always"
         else:
             texts[field.name] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return texts

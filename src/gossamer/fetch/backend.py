@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
-from gossamer.model.rendering import RenderStep
+from gossamer.model.rendering import RenderStep, RenderTerms
 
 
 class FetchBackend(Protocol):
@@ -56,6 +56,8 @@ class PageLoad(msgspec.Struct, frozen=True):
     """True: pages of the crawl are rendered if that changes them, so it is to be learnt from this one."""
     steps: tuple[RenderStep, ...] = ()
     """Steps that are taken on the page before its document is read."""
+    terms: RenderTerms | None = None
+    """Rules of the crawl that differ from the worker's settings. None: there are none."""
     session: str = ""
     """Name of the crawl's session at the site: pages of two sessions share neither cookies nor a cache. Empty: none."""
     script_cookies: tuple[dict[str, Any], ...] = ()

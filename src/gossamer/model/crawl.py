@@ -17,7 +17,7 @@ import msgspec
 
 from gossamer.model.content import ContentOptions
 from gossamer.model.extraction import Extraction
-from gossamer.model.rendering import RenderStep
+from gossamer.model.rendering import RenderStep, RenderTerms
 
 
 @lru_cache(maxsize=4096)  # crawls whose token is remembered
@@ -291,6 +291,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Screenshot of each page that a browser builds: `page`, or the CSS selector of an element. Empty: none."""
     render_capture: tuple[str, ...] = ()
     """Expressions of the URLs of answers in JSON that such pages fetch, and that their records have."""
+    render_terms: RenderTerms | None = None
+    """Rules for the building of such pages that differ from the worker's settings. None: there are none."""
     recrawl: RevisitOptions | None = None
     """Options by which a page index keeps the crawl up to date. None: it has no index."""
     session: str = ""

@@ -79,17 +79,17 @@ class BrowserPool:
         except BaseException:
             self._slots.release()
             raise
-        is_well = False
+        is_well, waits = False, self._waits.changed_by(load.terms)
         self.counts.building += 1
         self._show()
         try:
-            async with asyncio.timeout(self._waits.seconds + _GRACE_SECONDS):
-                rendered = await tab.render(request, response, self._loader, self._waits)
+            async with asyncio.timeout(waits.seconds + _GRACE_SECONDS):
+                rendered = await tab.render(request, response, self._loader, waits)
             is_well = True
             self._count_page(rendered)
             return rendered
         except TimeoutError:
-            raise BrowserHung(f"the page was not built within {self._waits.seconds + _GRACE_SECONDS:g} s") from None
+            raise BrowserHung(f"the page was not built within {waits.seconds + _GRACE_SECONDS:g} s") from None
         finally:
             self.counts.building -= 1
             self._start_task(self._free(tab, is_well=is_well))

@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.fetch.request import OWNED
 from gossamer.model.json_codec import encode_value
 from gossamer.model.record import CapturedAnswer, FailedLoad
+from gossamer.model.rendering import ExtraKind, OtherSites, RenderTerms
 from gossamer.policy.urls import host, registered_domain
 from gossamer.render.devtools import DevTools
 from gossamer.render.freshness import fresh_seconds
@@ -27,8 +28,10 @@ from gossamer.render.trackers import is_tracker
 
 LOADED_KINDS = frozenset({"Document", "Stylesheet", "Script", "XHR", "Fetch", "Other"})
 """Kinds of requests that build the document. Images, media, fonts, pings, event streams and the like do not."""
-_SHOWN_KINDS = frozenset({"Image", "Font"})
-"""Kinds that are also loaded for a screenshot, from all sites that are permitted."""
+_EXTRA_KINDS = {"images": "Image", "fonts": "Font", "media": "Media"}
+"""Kinds that are also loaded where they are asked for, from all sites that are permitted."""
+_SHOWN_KINDS = frozenset({"images", "fonts"})
+"""Those of a screenshot."""
 _FOREIGN_KINDS = frozenset({"Stylesheet", "Script", "XHR", "Fetch"})
 """Kinds that are also loaded from other sites, where these are permitted: what a page is built from, but no frames."""
 _NOT_PASSED_ON = frozenset(
@@ -64,8 +67,10 @@ class LoadLimits(msgspec.Struct, frozen=True):
     """Requests that are in progress at once to one host, for all pages."""
     cache_bytes: int = 32 * 1024 * 1024
     """Memory of the cache."""
-    other_sites: Literal["none", "scripts", "all"] = "scripts"
-    """Requests to other registered domains than the page's. scripts: scripts, style sheets and data only."""
+    other_sites: OtherSites = "scripts"
+    """Requests to other registered domains than the page's."""
+    load: frozenset[ExtraKind] = frozenset()
+    """Kinds that all pages load beside those that build the document."""
 
 
 class CachedAnswer(msgspec.Struct, frozen=True):
@@ -137,6 +142,11 @@ class PageRequests:
         self._session = session
         self._load = load
         self._loader = loader
+        terms = load.terms or RenderTerms()
+        self._other_sites = terms.other_sites or loader.limits.other_sites
+        extra = loader.limits.load.union(terms.load, _SHOWN_KINDS if load.screenshot else ())
+        self._extra_kinds = frozenset(kind for name, kind in _EXTRA_KINDS.items() if name in extra)
+        self._loads_trackers = "trackers" in extra
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self.sent = 0
@@ -256,15 +266,17 @@ class PageRequests:
         """Return whether a request is of a kind, to a host and within the limits that are loaded."""
         limits = self._loader.limits
         kind = event["resourceType"]
-        is_shown = bool(self._load.screenshot) and kind in _SHOWN_KINDS
-        if not url.startswith(("https://", "http://")) or not (kind in LOADED_KINDS or is_shown):
+        is_extra = kind in self._extra_kinds
+        if not url.startswith(("https://", "http://")) or not (kind in LOADED_KINDS or is_extra):
             return False
         if self.sent >= limits.requests or self.bytes >= limits.bytes:
             return False
         name = host(url)
-        if registered_domain(name) == self._load.site or limits.other_sites == "all":
+        if registered_domain(name) == self._load.site or self._other_sites == "all":
             return True
-        return limits.other_sites == "scripts" and (kind in _FOREIGN_KINDS or is_shown) and not is_tracker(name)
+        if self._other_sites == "none" or not (kind in _FOREIGN_KINDS or is_extra):
+            return False
+        return self._loads_trackers or not is_tracker(name)
 
     def _request(self, event: dict[str, Any], url: str, method: str) -> FetchRequest:
         """Return a request of the page as it is sent: its own headers, and those that the crawl has for the URL."""

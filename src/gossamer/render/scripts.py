@@ -73,7 +73,19 @@ elements, because no parser of HTML would find their links inside templates and 
 
 STEP = """
 async (action, selector, value) => {
-  const element = selector ? document.querySelector(selector) : document.documentElement;
+  // Elements of components and frames are looked for where the document itself has none.
+  const find = (root, depth) => {
+    const found = root.querySelector(selector);
+    if (found || depth > 20) return found;
+    for (const element of root.querySelectorAll('*')) {
+      let inner = element.shadowRoot;
+      if (element.localName === 'iframe') { try { inner = element.contentDocument; } catch {} }
+      const below = inner && find(inner, depth + 1);
+      if (below) return below;
+    }
+    return null;
+  };
+  const element = selector ? find(document, 0) : document.documentElement;
   if (!element) return false;
   if (action === 'scroll') {
     const before = document.documentElement.scrollHeight;
@@ -86,7 +98,7 @@ async (action, selector, value) => {
     window.scrollTo(0, document.documentElement.scrollHeight);
     return before;
   }
-  if (action === 'click') {
+  if (action === 'click' || action === 'consent') {
     if (element.disabled || !element.isConnected || element.hidden) return false;
     element.scrollIntoView();
     element.click();

@@ -15,7 +15,7 @@ import msgspec
 from gossamer.errors import BrowserCrashed, BrowserError, BrowserHung, DevToolsRefused
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines
 from gossamer.model.record import Rendering
-from gossamer.model.rendering import RenderStep
+from gossamer.model.rendering import RenderStep, RenderTerms
 from gossamer.policy.urls import redirect_target
 from gossamer.render.browser import Browser
 from gossamer.render.requests import PageLoader, PageRequests
@@ -53,6 +53,12 @@ class WaitLimits(msgspec.Struct, frozen=True):
     """Time without a change after which a document counts as complete."""
     document_bytes: int = 5 * 1024 * 1024
     """Characters of a document, approximately its bytes. A longer one is cut."""
+
+    def changed_by(self, terms: RenderTerms | None) -> "WaitLimits":
+        """Return the limits of a page whose crawl has these rules."""
+        if terms is None:
+            return self
+        return WaitLimits(terms.seconds or self.seconds, terms.quiet_seconds or self.quiet_seconds, self.document_bytes)
 
 
 class _PageState:
@@ -244,7 +250,10 @@ class Tab:
         """Take one step, again while it changes the page. Returns how the waiting ended, and how often it was taken."""
         ended: Ended = "quiet"
         taken = 0
-        while ended == "quiet" and taken < step.times and time.monotonic() < deadline:
+        if step.seconds and not step.selector:
+            return await self._pause(step.seconds, page, limits, deadline)
+        latest = min(deadline, time.monotonic() + step.seconds) if step.seconds else deadline
+        while ended == "quiet" and taken < step.times and time.monotonic() < latest:
             left = deadline - time.monotonic()
             try:
                 size = await self._evaluate(SIZE, seconds=left)
@@ -261,6 +270,14 @@ class Tab:
             except BrowserHung:
                 return "time", taken
         return "time" if ended == "quiet" and time.monotonic() >= deadline else ended, taken
+
+    async def _pause(self, seconds: float, page: _PageState, limits: WaitLimits, deadline: float) -> tuple[Ended, int]:
+        """Let the page go on for a time. Returns as `_take`."""
+        left = deadline - time.monotonic()
+        await asyncio.wait({page.ended}, timeout=min(seconds, left))
+        if seconds >= left:
+            return "time", 0
+        return await self._settle(page, limits, deadline), 1
 
     async def _settle(self, page: _PageState, limits: WaitLimits, deadline: float) -> Ended:
         """Wait until a loaded page is quiet. `deadline`: monotonic time."""

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Literal
 
+from gossamer.model.rendering import ExtraKind
 from gossamer.settings.groups import SettingGroup, field_of, integers, numbers
+from gossamer.settings.options import WHAT, SettingOption
 from gossamer.settings.ranges import Bytes, Count, Seconds
 
 
@@ -26,10 +28,14 @@ class BrowserSettings(SettingGroup):
     processes: Annotated[int, integers(1, 64)] = field_of(1, "Browsers of each worker process")
     tabs: Annotated[int, integers(1, 64)] = field_of(4, "Pages that one browser builds at once")
     seconds: Annotated[float, numbers(0, 600, above=True)] = field_of(
-        30.0, "Seconds in which a page is built. The document is then taken as it is"
+        30.0,
+        "Seconds in which a page is built. The document is then taken as it is",
+        option=SettingOption(WHAT, "SECONDS", name="render_seconds", field="render_seconds"),
     )
     quiet: Annotated[float, numbers(0.01, 60)] = field_of(
-        0.25, "Seconds without a change after which a document is complete"
+        0.25,
+        "Seconds without a change after which a document that a browser builds is complete",
+        option=SettingOption(WHAT, "SECONDS", name="render_quiet", field="render_quiet"),
     )
     max_requests: Annotated[int, integers(0, 100_000)] = field_of(
         200, "Largest number of requests that a page may make, besides its own"
@@ -40,8 +46,28 @@ class BrowserSettings(SettingGroup):
     )
     other_sites: Literal["none", "scripts", "all"] = field_of(
         "scripts",
-        "What pages may load from other registered domains. scripts: scripts, style sheets and data, but neither "
-        "frames nor known trackers; none: nothing; all: everything",
+        "Requests of pages to other registered domains that are permitted. scripts: scripts, style sheets and data, "
+        "but neither frames nor known trackers; none: nothing; all: everything",
+        option=SettingOption(
+            WHAT,
+            "none|scripts|all",
+            name="render_other_sites",
+            help="Requests to other registered domains that pages may make while a browser builds them. scripts: "
+            "scripts, style sheets and data, but neither frames nor known trackers; none: nothing; all: everything. "
+            "Default: scripts.",
+        ),
+    )
+    load: tuple[ExtraKind, ...] = field_of(
+        (),
+        "Kinds that pages load beside what builds them: images, fonts, media, trackers. A screenshot has images and "
+        "fonts in any case",
+        option=SettingOption(
+            WHAT,
+            "images|fonts|media|trackers",
+            name="render_load",
+            help="Kinds that a page also loads while a browser builds it: images, fonts, media, trackers. A screenshot "
+            "has images and fonts in any case.",
+        ),
     )
     cache: Bytes = field_of(32 * 1024 * 1024, "Bytes of the cache that the pages of a worker process share")
     retire_pages: Count = field_of(500, "Pages after which a browser is replaced by a new one")

@@ -201,8 +201,8 @@ class CrawlSettings(SettingGroup):
     render_step: tuple[str, ...] = field_of(
         (),
         "Step that the browser takes on each page that it builds, in their order: scroll [TIMES] to the end, click "
-        "SELECTOR [TIMES], wait SELECTOR, fill SELECTOR=VALUE, submit SELECTOR. Clicks and scrolls are repeated until "
-        "nothing changes",
+        "SELECTOR [TIMES], wait SELECTOR [SECONDS], wait SECONDS, consent SELECTOR, fill SELECTOR=VALUE, submit "
+        "SELECTOR. Clicks and scrolls are repeated until nothing changes",
         splits=False,
         option=SettingOption(WHAT, "STEP"),
     )

@@ -133,6 +133,15 @@ class ServiceSettings(SettingGroup):
     domain_max_pending: Count | None = field_of(
         DOMAIN_MAX_PENDING, "Largest number of URLs of a crawl that wait in the queue of one domain"
     )
+    app_render: dict[str, dict[str, Any]] = field_of(
+        {},
+        "Fields about rendered pages (render, render_match and so on) that crawl requests of single applications get "
+        "if they have none, by appid",
+        expects='a table of fields by appid, such as {shop = {render = "auto", render_step = ["scroll"]}}',
+    )
+    max_render_seconds: Annotated[float, numbers(0, 600, above=True)] = field_of(
+        120.0, "Largest render_seconds that a request may ask for"
+    )
     text: bool | None = field_of(
         None,
         "Accept requests for text and Markdown, which the workers extract. Unset: accept them if the package's extra "

@@ -36,6 +36,7 @@ def browser_backend(
         host_requests=browser.host_requests,
         cache_bytes=browser.cache,
         other_sites=browser.other_sites,
+        load=frozenset(browser.load),
     )
     limits = BrowserLimits(
         browsers=browser.processes,

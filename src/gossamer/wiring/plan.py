@@ -30,7 +30,7 @@ from gossamer.model.crawl import ChangeLevel, Crawl, CrawlId, QueryOrder, Revisi
 from gossamer.model.extraction import Extraction, field_names
 from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.model.record import Destination
-from gossamer.model.rendering import MOST_STEPS, RenderStep, parse_step
+from gossamer.model.rendering import RenderStep, RenderTerms
 from gossamer.model.request import Batch
 from gossamer.net.guard import parse_networks
 from gossamer.net.names import domain_name
@@ -50,6 +50,7 @@ from gossamer.policy.urls import (
     with_sorted_query,
 )
 from gossamer.settings import Settings
+from gossamer.settings.browser import BrowserSettings
 from gossamer.settings.crawl import CrawlSettings, parse_rate
 from gossamer.settings.fetch import DEFAULT_USER_AGENT
 from gossamer.settings.options import MOST_NESTED
@@ -631,33 +632,38 @@ def renders(settings: Settings) -> bool:
     return settings.crawl.render != "never" or bool(settings.crawl.render_match)
 
 
-def render_steps(crawl: CrawlSettings) -> tuple[RenderStep, ...]:
-    """Return the steps of a browser. Raises BadInput for what is no step, and for a selector that does not parse."""
-    if len(crawl.render_step) > MOST_STEPS:
-        raise BadInput(f"{len(crawl.render_step)} steps; at most {MOST_STEPS} are taken.", option="render_step")
-    steps = []
-    for text in crawl.render_step:
-        try:
-            step = parse_step(text)
-            if step.selector:
-                from gossamer.extract.selectors import compile_css  # imported late: most crawls have no steps
+def render_steps(settings: Settings) -> tuple[RenderStep, ...]:
+    """Return the steps of a browser. Raises BadInput for what is no step, for a selector that does not parse, and for
+    waits that are too long."""
+    if not settings.crawl.render_step:
+        return ()
+    from gossamer.extract.render_steps import read_steps  # imported late: most crawls have no steps
 
-                compile_css(step.selector)
-        except (BadInput, ValueError) as error:
-            raise BadInput(str(error), option="render_step") from None
-        steps.append(step)
-    return tuple(steps)
+    try:
+        return read_steps(
+            settings.crawl.render_step, page_seconds=settings.browser.seconds, limit=named("render_seconds")
+        )
+    except BadInput as error:
+        raise BadInput(error.detail, option="render_step") from None
 
 
-def _rendering_terms(crawl: CrawlSettings) -> dict[str, Any]:
+def _rendering_terms(settings: Settings) -> dict[str, Any]:
     """Return the terms that concern rendering. Raises BadInput for what is no step."""
+    crawl, browser, defaults = settings.crawl, settings.browser, BrowserSettings()
+    own = RenderTerms(
+        seconds=browser.seconds if browser.seconds != defaults.seconds else 0.0,
+        quiet_seconds=browser.quiet if browser.quiet != defaults.quiet else 0.0,
+        other_sites=browser.other_sites if browser.other_sites != defaults.other_sites else "",
+        load=tuple(sorted(set(browser.load))),
+    )
     return {
         "render": crawl.render == "always",
         "render_auto": crawl.render == "auto",
-        "render_steps": render_steps(crawl),
+        "render_steps": render_steps(settings),
         "render_match": crawl.render_match,
         "render_capture": crawl.render_capture,
         "render_screenshot": crawl.render_screenshot,
+        "render_terms": own if renders(settings) and own != RenderTerms() else None,
     }
 
 
@@ -674,12 +680,12 @@ def check_rendering(settings: Settings) -> None:
         if getattr(crawl, name) and not renders(settings):
             raise BadInput(f"no page is rendered. Add {named('render', 'always')}.", option=name)
     if crawl.render_screenshot not in ("", "page"):
-        from gossamer.extract.selectors import compile_css  # imported late: most crawls take no screenshots
+        from gossamer.extract.render_steps import check_browser_selector  # imported late: most crawls take none
 
         try:
-            compile_css(crawl.render_screenshot)
-        except (BadInput, ValueError) as error:
-            raise BadInput(str(error), option="render_screenshot") from None
+            check_browser_selector(crawl.render_screenshot)
+        except BadInput as error:
+            raise BadInput(error.detail, option="render_screenshot") from None
     if renders(settings):
         from gossamer.wiring.browser import launch_options  # imported late: most crawls need no browser
 
@@ -779,7 +785,7 @@ def _terms(
         max_assets=crawl.max_assets,
         recrawl=revisit_options(settings),
         session=crawl.session if crawl.session in ("", "cookies") else "login",
-        **_rendering_terms(crawl),
+        **_rendering_terms(settings),
     )
     terms = with_secrets_for(terms, (registered_domain(host(url)) for url in seeds), crawl.headers_for)
     if len(terms.secrets_for) > _PLACES_IN_SCOPE:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gossamer.bus.base import Bus, Topics
 from gossamer.bus.streams import StreamsBus
 from gossamer.control import stats
-from gossamer.control.admission import AdmittedRequest, RequestValidator
+from gossamer.control.admission import AdmissionLimits, AdmittedRequest, RequestValidator
 from gossamer.control.dispatcher import CheckedHandler, Handler, RequestDispatcher, built_in_handlers
 from gossamer.control.stats import Counters
 from gossamer.errors import BadInput, RequestRejected
@@ -31,7 +31,7 @@ from gossamer.fresh.rounds import KeptCrawl
 from gossamer.fresh.store import IndexStore
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
-from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits
+from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits, is_about_rendering
 from gossamer.model.messages.requests import RecrawlRequest
 from gossamer.net.guard import parse_networks
 from gossamer.services.intake import Intake
@@ -293,21 +293,27 @@ def _dispatcher(
     """Return the object that parses requests, checks them and carries them out."""
     service = settings.service
     kinds, plugins = load_plugins()
-    limits = RequestLimits(maxdepth=service.max_depth, message_bytes=service.max_body)
+    limits = RequestLimits(maxdepth=service.max_depth, message_bytes=service.max_body, app_render=service.app_render)
     validator = RequestValidator(
         now=time.time,
         networks=parse_networks(settings.allow_networks),
         ignore_robots=settings.fetch.robots != "obey",
         content=has_trafilatura() if service.text is None else service.text,
         recrawl=app_recrawl(settings, kept=indexes is not None),
-        domain_max_pages=service.max_domain_pages,
-        domain_max_pending=service.domain_max_pending,
+        limits=AdmissionLimits(
+            domain_max_pages=service.max_domain_pages,
+            domain_max_pending=service.domain_max_pending,
+            render_seconds=settings.browser.seconds,
+            max_render_seconds=service.max_render_seconds,
+        ),
         idle_seconds=SERVICE_IDLE_SECONDS if settings.crawl.idle_seconds is None else settings.crawl.idle_seconds,
     )
     built_in = built_in_handlers(frontier, counters, now=time.time, allow_default_policy=service.allow_default_policy)
+    reader = MessageReader(kinds, limits=limits)
+    _check_app_render(service.app_render, reader, validator)
     return RequestDispatcher(
         frontier,
-        MessageReader(kinds, limits=limits),
+        reader,
         validator,
         {**plugins, **built_in},  # no name stands in both: MessageReader refuses that
         now=time.time,
@@ -332,6 +338,20 @@ def app_recrawl(settings: Settings, *, kept: bool) -> dict[str, RecrawlRequest] 
             raise BadInput(f"service.app_recrawl.{appid}: {fault.field}: {fault.reason}") from None
         found[appid] = checked.recrawl
     return found
+
+
+def _check_app_render(
+    fields: Mapping[str, Mapping[str, Any]], reader: MessageReader, validator: RequestValidator
+) -> None:
+    """Check the fields about rendered pages that requests of single applications get. Raises BadInput."""
+    for appid, own in fields.items():
+        try:
+            if others := [name for name in own if not is_about_rendering(name)]:
+                raise RequestRejected("is no field about rendered pages", field=others[0])
+            _, request = reader.read({"crawlid": "checked", "url": "https://gossamer.test/", **own, "appid": appid})
+            validator.admit(request)
+        except RequestRejected as fault:
+            raise BadInput(f"service.app_render.{appid}: {fault.detail}") from None
 
 
 def _keeper(indexes: IndexStore) -> Callable[[Sequence[AdmittedRequest]], Awaitable[None]]:

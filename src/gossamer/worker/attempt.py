@@ -200,6 +200,7 @@ class Attempt:
             screenshot=self.context.terms.render_screenshot,
             learns=self.context.terms.render_auto,
             steps=self.context.terms.render_steps,
+            terms=self.context.terms.render_terms,
             session="" if session is None else session.key,
             script_cookies=() if session is None else session.script_cookies(self.url),
             on_response=None if session is None else session.receive,

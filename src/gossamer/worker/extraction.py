@@ -11,6 +11,7 @@ their content never take all slots of the worker, or one crawl would stop the ot
 
 import asyncio
 import contextlib
+import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -221,9 +222,17 @@ def read_asset(attempt: Attempt, fetched: FetchResponse, tally: Tally) -> Finish
 def add_screenshot(attempt: Attempt, fetched: FetchResponse, finished: FinishedLease) -> None:
     """Add the screenshot of a rendered page to the outputs of the page, as an asset."""
     image = msgspec.structs.replace(
-        fetched, body=b"", headers=[("Content-Type", "image/png")], headers_by_name=None, rendering=None
+        fetched,
+        body=b"",
+        headers=[("Content-Type", "image/png")],
+        headers_by_name=None,
+        rendering=None,
+        render_choice="",
     )
     record = page_record(attempt, image, PageText("", "", "image/png"), now=time.time())
+    record.spiderid = ASSET_SPIDER
+    # Consumers tell repeated records by it, and this is none of the page's.
+    record.request_id = hashlib.blake2b(f"{record.request_id}:screenshot".encode(), digest_size=16).hexdigest()
     asset = Asset(kind=SCREENSHOTS, referrer=attempt.url)
     finished.outputs = [*finished.outputs, Output(record=record, body=fetched.screenshot, asset=asset)]
     finished.size += len(fetched.screenshot)

@@ -8,7 +8,7 @@ from typing import Any
 from gossamer.fakeweb import Answer, Server, WebSpec, html, serve
 from gossamer.fetch.backend import PageLoad
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
-from gossamer.model.rendering import RenderStep
+from gossamer.model.rendering import RenderStep, RenderTerms
 from gossamer.net.resolve import parse_override
 from gossamer.render.backend import BrowserBackend
 from gossamer.render.browser import Browser
@@ -39,14 +39,18 @@ class Builder:
         assert isinstance(self.backend._pool, BrowserPool)
         return list(self.backend._pool._browsers)
 
-    async def build(
-        self, path: str, *, because: str = "asked", learns: bool = False, steps: tuple[RenderStep, ...] = ()
-    ) -> FetchResponse:
-        """Fetch a page and build it, or, where `because` is `auto`, decide whether to."""
-        return await self.backend.fetch(self.request(path, because=because, learns=learns, steps=steps))
+    async def build(self, path: str, **rules: Any) -> FetchResponse:
+        """Fetch a page and build it, or, where `because` is `auto`, decide whether to. `rules`: as for `request`."""
+        return await self.backend.fetch(self.request(path, **rules))
 
     def request(
-        self, path: str, *, because: str = "asked", learns: bool = False, steps: tuple[RenderStep, ...] = ()
+        self,
+        path: str,
+        *,
+        because: str = "asked",
+        learns: bool = False,
+        steps: tuple[RenderStep, ...] = (),
+        terms: RenderTerms | None = None,
     ) -> FetchRequest:
         """The request of a page that is to be built."""
 
@@ -58,7 +62,15 @@ class Builder:
 
         request = request_for(f"http://shop.test:{self.web.port}{path}")
         request.page = PageLoad(
-            "crawl", "shop.test", request_for, allows, because, captures=self.captures, learns=learns, steps=steps
+            "crawl",
+            "shop.test",
+            request_for,
+            allows,
+            because,
+            captures=self.captures,
+            learns=learns,
+            steps=steps,
+            terms=terms,
         )
         return request
 

@@ -4,9 +4,11 @@ import asyncio
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import gossamer as gossamer_api
 from gossamer.errors import BadInput
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.model.record import PageRecord
@@ -111,6 +113,8 @@ def test_what_is_no_step_is_refused(text: str) -> None:
     [
         (("--render", "always", "--render-step", "jump .x"), "--render-step: there is no step 'jump .x'"),
         (("--render", "always", "--render-step", "click ..x"), "--render-step: "),
+        (("--render", "always", "--render-step", "wait 61"), "--render-step: 'wait 61' waits 61 s"),
+        (("--render", "always", "--render-step", "wait 40"), "a page has only 30 s. Increase --render-seconds"),
         (("--render-step", "scroll"), "--render-step: no page is rendered"),
     ],
 )
@@ -121,3 +125,20 @@ def test_a_wrong_step_is_refused_before_anything_is_fetched(
     assert run.returncode == 2
     assert said in run.stderr
     assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"render_step": "jump"}, "render_step: there is no step 'jump'"),
+        ({"render_step": ["scroll", "click ..x"]}, "render_step: cannot parse"),
+        ({"render_step": "wait 40"}, "Increase render_seconds"),
+        ({"render_screenshot": "a::text", "assets_to": "files"}, "render_screenshot: "),
+        ({"render_seconds": 601}, "render_seconds: "),
+        ({"render_load": "everything"}, "render_load: "),
+    ],
+)
+def test_a_program_gets_an_error_before_anything_is_fetched(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        next(iter(gossamer_api.crawl("http://shop.invalid/", render="always", **options)))
+    assert said in str(refused.value)

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.rendering import RenderTerms
 from gossamer.valkey.datadir import running_address
 from tests.servers import crawling
 from tests.servers.service import Up, talking, up
@@ -49,6 +50,18 @@ def page_of(service: Up, crawlid: str) -> str:
     return httpx.get(f"{service.api}/ui/crawl", params={"appid": "testapp", "crawlid": crawlid}, timeout=30).text
 
 
+def form_of(service: Up, crawlid: str) -> str:
+    """The dashboard's form, filled for a repetition of a crawl."""
+    like = {"like": "again", "appid": "testapp", "crawlid": crawlid}
+    return httpx.get(f"{service.api}/ui/crawls/new", params=like, timeout=30).text
+
+
+def submitted_form(service: Up, form: dict[str, str]) -> str:
+    """The dashboard's answer to a form."""
+    headers = {"Origin": service.api}
+    return httpx.post(f"{service.api}/ui/crawls/submit", data=form, headers=headers, timeout=30).text
+
+
 def said_by(service: Up, *arguments: str) -> tuple[int, str]:
     done = crawling.gossamer(*arguments, cwd=service.folder)
     return done.returncode, done.stdout + done.stderr
@@ -70,6 +83,82 @@ async def test_it_is_rejected_while_no_worker_has_a_browser(service: Up) -> None
     for words in (messages[0]["reason"], answer.text, batch["items"][0]["reason"], old.text, said):
         assert "no worker has a browser" in words
         assert "gossamer worker --render" in words
+
+
+@pytest.mark.parametrize("fields", [{"render": "always"}, {"render": "auto"}, {"render": False, "render_match": ["/"]}])
+async def test_so_is_one_whose_pages_may_be_rendered(service: Up, fields: dict[str, Any]) -> None:
+    answer = post(service, "/v1/crawls", a_crawl("perhaps", **fields))
+    assert answer.status_code == 400
+    assert "no worker has a browser" in answer.text
+
+
+WRONG = {
+    "render": {"render": "sometimes"},
+    "render_step": {"render_step": ["jump"]},
+    "render_match": {"render": "auto", "render_match": ["(?=x)"]},
+    "render_seconds": {"render_seconds": 121},
+    "render_screenshot": {"render_screenshot": "a::text"},
+    "render_capture": {"render_capture": ["("]},
+    "render_load.0": {"render_load": ["everything"]},
+}
+STEPS = ("click ..x", "wait 61", "wait 30", "scroll .x")
+
+
+async def test_rules_that_cannot_hold_are_rejected_on_every_way_in(service: Up) -> None:
+    wrong = list(WRONG.items())
+    wrong += [("render_step", {"render_step": [step]}) for step in STEPS]
+    wrong += [("render_step", {"render": False, "render_step": ["scroll"]})]
+    requests = [a_crawl("wrong", wait_for_browser=True, **fields) for _, fields in wrong]
+    answers = post(service, "/v1/crawls", requests).json()["items"]
+    assert [answer["field"] for answer in answers] == [field for field, _ in wrong]
+    async with talking(service) as talk:
+        await talk.say(*({**request, "crawlid": "wrong-bus"} for request in requests))
+        topic = talk.topics.outbound_to("testapp")
+        of_bus = [
+            message
+            for message in await talk.until(topic, lambda found: len(_of(found, "wrong-bus")) == len(requests))
+            if message.get("crawlid") == "wrong-bus"
+        ]
+    assert [(message["action"], message["field"]) for message in of_bus] == [("rejected", field) for field, _ in wrong]
+    (service.folder / "wrong.jsonl").write_text("\n".join(map(json.dumps, requests)))
+    code, said = said_by(service, "feed", "wrong.jsonl", "--json")
+    assert code == 2
+    faults = json.loads(said)["faults"]
+    form = {"appid": "testapp", "crawlid": "wrong", "url": "a.test", "render": "always", "render_step": "click ..x"}
+    shown = submitted_form(service, form)
+    assert "cannot parse the CSS selector" in shown
+    assert 'value="click ..x"' in shown or "click ..x</textarea>" in shown
+    for answer, message, fault in zip(answers, of_bus, faults, strict=True):
+        assert answer["reason"] == message["reason"]
+        assert answer["reason"] in fault
+        assert "\n" not in answer["reason"]
+
+
+def _of(messages: list[dict[str, Any]], crawlid: str) -> list[dict[str, Any]]:
+    return [message for message in messages if message.get("crawlid") == crawlid]
+
+
+async def test_the_rules_of_a_request_reach_the_worker_and_a_repetition(service: Up) -> None:
+    rules = {
+        "render_step": ["consent #a", "scroll 3", "wait .x 2"], "render_match": ["/shop/"], "render_capture": ["/api/"],
+        "render_screenshot": "page", "render_seconds": 20, "render_load": ["images"], "render_other_sites": "none",
+    }  # fmt: skip
+    request = a_crawl("rules", wait_for_browser=True, **rules) | {"render": "auto"}
+    assert post(service, "/v1/crawls", request).is_success
+    async with connected(service) as frontier:
+        seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+        [lease] = [lease for lease in await seat.lease(limit=9) if lease.run.crawl.id.crawlid == "rules"]
+        await seat.close()
+    terms = lease.terms
+    assert (lease.render, terms.render, terms.render_auto, terms.render_match) == (False, False, True, ("/shop/",))
+    assert [step.action for step in terms.render_steps] == ["consent", "scroll", "wait"]
+    assert terms.render_terms == RenderTerms(seconds=20, other_sites="none", load=("images",))
+    again = details(service, "rules/request")["request"]
+    assert {name: again[name] for name in rules} == rules
+    assert again["render"] == "auto"
+    form = form_of(service, "rules")
+    assert "<option selected>auto" in form
+    assert "consent #a\nscroll 3\nwait .x 2</textarea>" in form
 
 
 async def test_it_waits_where_it_says_so_and_the_service_says_what_for(service: Up) -> None:

@@ -94,7 +94,7 @@ def _cluster_flags(settings: Settings) -> str:
 
 @options.takes(
     "host", "port", "processes", "concurrency", "bus", "prefix", "output", "csv_guard", "contact", "resolve",
-    "allow_network", "frontier", "data_dir", "log_level", "log_format",
+    "allow_network", "frontier", "data_dir", "log_level", "log_format", "worker_render",
     output="Where to write the pages in addition to the bus, as for gossamer crawl.",
 )  # fmt: skip
 def up(
@@ -137,6 +137,10 @@ def up(
     Ctrl-C or SIGTERM stops it safely: requests in flight are finished, the others wait for the next start.
     """
     settings = _settings(given)
+    if settings.worker.render or settings.worker.render_only:
+        from gossamer.wiring.browser import launch_options  # imported late: most services have no browser
+
+        launch_options(settings)  # a missing browser is named before anything is done
     with fork_server(settings):
         for name in spider or []:
             make_spider(find_spider(name))

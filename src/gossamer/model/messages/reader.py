@@ -108,6 +108,18 @@ class RequestLimits:
 
     maxdepth: int | None = None
     message_bytes: int = MAX_MESSAGE_BYTES
+    app_render: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By application: fields about rendered pages that its crawl requests get if they have none. They must be valid."""
+
+    def completed(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return a crawl request with the fields of its application."""
+        own = self.app_render.get(given["appid"])
+        return given if not own or any(map(is_about_rendering, given)) else {**own, **given}
+
+
+def is_about_rendering(field: str) -> bool:
+    """Return whether a field of a crawl request is about rendered pages."""
+    return field == "wait_for_browser" or field.startswith("render")
 
 
 @dataclass(frozen=True)
@@ -228,6 +240,7 @@ def built_in_kinds(limits: RequestLimits) -> list[RequestKind]:
     them."""
 
     def build_crawl(given: dict[str, Any]) -> CrawlRequest:
+        given = limits.completed(given)
         if limits.maxdepth is not None and given.get("maxdepth", 0) > limits.maxdepth:
             raise RequestRejected(f"must be at most {limits.maxdepth}; the operator set this limit", field="maxdepth")
         if "body_base64" in given:
@@ -368,10 +381,10 @@ def _explain_fault(error: Any, kind: RequestKind) -> RequestRejected:
         case "type":
             wanted = " or ".join(facts["types"])
             reason = f"must be {_article(wanted)} {wanted}"
+        case "pattern" | "minimum" | "maximum" | "enum" if meaning:
+            reason = str(meaning)
         case "enum":
             reason = f"must be one of {', '.join(map(str, facts['options']))}"
-        case "pattern" | "minimum" | "maximum" if meaning:
-            reason = str(meaning)
         case name if name in _REASONS:
             reason = _REASONS[name].format(**facts)
         case _:

@@ -27,6 +27,7 @@ from gossamer.model.crawl import (
 )
 from gossamer.model.extraction import Extraction, read_extraction
 from gossamer.model.logouts import NEVER_FOLLOWED
+from gossamer.model.rendering import ExtraKind, OtherSites, RenderTerms, parse_step
 from gossamer.model.request import EMPTY_PAYLOAD, Payload
 
 _MAX_EXPIRES_AHEAD_SECONDS = 100 * 365 * 86400
@@ -170,8 +171,17 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     assets: tuple[str, ...] | None = None
     max_assets: int | None = None
     ignore_robots: bool = False
-    render: bool = False
-    """True: the URL and the links that it leads to are rendered in a browser."""
+    render: bool | Literal["never", "auto", "always"] = False
+    """True, always: the URL and the links that it leads to are rendered in a browser."""
+    render_match: tuple[str, ...] | None = None
+    render_step: tuple[str, ...] | None = None
+    """Steps as they were sent; `extract.render_steps` checks them."""
+    render_screenshot: str = ""
+    render_capture: tuple[str, ...] | None = None
+    render_seconds: float | None = None
+    render_quiet: float | None = None
+    render_other_sites: OtherSites | None = None
+    render_load: tuple[ExtraKind, ...] | None = None
     wait_for_browser: bool = False
     """True: accept the request even if no worker has a browser yet."""
     session: Literal["", "cookies"] = ""
@@ -182,6 +192,16 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     """True: if the crawl has finished, fetch everything again."""
     recrawl: RecrawlRequest | None = None
     """Present: the crawl is kept up to date."""
+
+    @property
+    def renders_all(self) -> bool:
+        """True: the URL itself, and the links that are found, are rendered."""
+        return self.render is True or self.render == "always"
+
+    @property
+    def renders(self) -> bool:
+        """True: pages may be rendered."""
+        return self.renders_all or self.render == "auto" or bool(self.render_match)
 
     def check_expires(self, *, now: float) -> None:
         """Raise RequestRejected if `expires` has passed or is more than a hundred years ahead. `now`: epoch seconds."""
@@ -210,7 +230,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     def terms(self, *, domain_max_pages: int | None, domain_max_pending: int | None) -> Terms:
         """Return the terms of this request and of all links that it leads to. `secrets_for` is left empty, because the
         caller fills it in (`with_secrets_for`). `domain_max_pages`, `domain_max_pending`: the operator's caps; None: no
-        cap. Raises BadExtraction."""
+        cap. Raises BadExtraction, and BadInput for what is no step."""
         limits = [pages for pages in (self.domain_max_pages, domain_max_pages) if pages]  # 0 in a request: no limit
         return Terms(
             maxdepth=self.maxdepth,
@@ -241,10 +261,26 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             extract=self.rules(),
             assets=read_kinds(self.assets or ()),
             max_assets=self.max_assets,
-            render=self.render,
+            render=self.renders_all,
+            render_auto=self.render == "auto",
+            render_match=self.render_match or (),
+            render_steps=tuple(map(parse_step, self.render_step or ())),
+            render_screenshot=self.render_screenshot,
+            render_capture=self.render_capture or (),
+            render_terms=self._render_terms(),
             recrawl=None if self.recrawl is None else self.recrawl.options(),
             session=self.session,
         )
+
+    def _render_terms(self) -> RenderTerms | None:
+        """Return the rules of rendered pages; None: those of the workers."""
+        found = RenderTerms(
+            seconds=self.render_seconds or 0.0,
+            quiet_seconds=self.render_quiet or 0.0,
+            other_sites=self.render_other_sites or "",
+            load=tuple(sorted(set(self.render_load or ()))),
+        )
+        return None if found == RenderTerms() else found
 
     def content(self) -> ContentOptions | None:
         """Return what is wanted of the main content of pages; None: nothing."""

@@ -39,13 +39,19 @@ def refusal(message: object, reader: MessageReader = READER) -> RequestRejected:
 # --- what is meant ----------------------------------------------------------------------------------------------------
 
 
+def without_none(found: dict[str, Any]) -> dict[str, Any]:
+    """Fields that were given."""
+    return {name: value for name, value in found.items() if value is not None}
+
+
 @pytest.mark.parametrize("name", REQUESTS)
 def test_the_examples_are_read_as_what_they_are(name: str) -> None:
     for message in schema(name)["examples"]:
         kind, request = READER.read(json.dumps(message).encode())
         assert kind == name
         assert isinstance(request, STRUCTS[name])
-        assert message.items() <= json.loads(msgspec.json.encode(request)).items()
+        found = json.loads(msgspec.json.encode(request), object_hook=without_none)
+        assert message.items() <= found.items()
 
 
 @pytest.mark.parametrize("name", REQUESTS)
