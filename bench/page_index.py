@@ -31,6 +31,8 @@ def fetch_of(number: int, at: float, visit: int, chance: random.Random) -> Fetch
         status=200,
         body=hash((number, visit if changed else 0)) or 1,
         text=hash((number, visit if changed else 0, "text")) or 1,
+        sketch=number.to_bytes(8, "big") * 4,
+        link_set=hash((number, "links")) or 1,
         etag=_ETAG.format(number * 2654435761 % 2**40, number % 65536),
         modified="Tue, 03 Nov 2026 10:00:00 GMT",
     )

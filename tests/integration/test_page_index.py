@@ -14,6 +14,7 @@ from gossamer.fresh.rounds import KeptCrawl
 from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
 from gossamer.model.crawl import Crawl, CrawlId, RevisitOptions, RevisitRule, Terms
 from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits
+from gossamer.policy.sketches import sketch_of
 from tests.servers.postgresql import PostgreSql, postgresql
 
 NOW = 1_790_000_000.0
@@ -246,17 +247,17 @@ def test_a_url_that_was_announced_is_due_as_a_new_page(index: PageIndex) -> None
 
 def test_another_template_is_told_once_for_its_pattern(index: PageIndex) -> None:
     names = [f"a.test/docs/page{number}.html" for number in range(12)]
-    index.settle([fetch(name, number + 1, body=1) for number, name in enumerate(names)])
+    index.settle([fetch(name, number + 1, body=1, link_set=1) for number, name in enumerate(names)])
     told = index.last_change()
     for first in (0, 6):  # two batches, both twice
         pages = [fetch(name, 100 + number, body=2, at=NOW + 9) for number, name in enumerate(names)][first : first + 6]
-        same_text = [msgspec.structs.replace(page, text=1) for page in pages]
+        same_text = [msgspec.structs.replace(page, text=1, link_set=2) for page in pages]  # a link in the menu
         index.settle(same_text)
         index.settle(same_text)
     found = index.changes(told)
     assert [(change.change, change.what) for change in found] == [
-        *[(ChangeKind.CHANGED, ("bytes",))] * 3,
-        (ChangeKind.TEMPLATE, ("bytes",)),
+        *[(ChangeKind.CHANGED, ("bytes", "links"))] * 3,
+        (ChangeKind.TEMPLATE, ("bytes", "links")),
     ]
     assert found[-1].pattern == "https://a.test/docs/*"
 
@@ -265,10 +266,11 @@ def test_rules_decide_by_url_when_a_page_is_due_and_what_counts(index: PageIndex
     rules = (
         RevisitRule(match="/news/", shortest=60.0, longest=60.0, level="text"),
         RevisitRule(match="/shop/", level="items"),
+        RevisitRule(match="/list/", level="links"),
     )
     index.follow(RevisitOptions(shortest=DAY_SECONDS, rules=rules, unchanged=True))
-    names = ("a.test/news/x", "a.test/shop/x", "a.test/x")
-    index.settle([fetch(name, number + 1, body=1) for number, name in enumerate(names)])
+    names = ("a.test/news/x", "a.test/shop/x", "a.test/list/x", "a.test/x")
+    index.settle([fetch(name, number + 1, body=1, link_set=1) for number, name in enumerate(names)])
     intervals = []
     for name in names:
         page = index.page(f"https://{name}")
@@ -277,16 +279,42 @@ def test_rules_decide_by_url_when_a_page_is_due_and_what_counts(index: PageIndex
     assert intervals[0] < 100
     assert min(intervals[1:]) > 0.8 * DAY_SECONDS
     told = index.last_change()
-    for visit, (text, items) in enumerate(((1, 0), (2, 0), (2, 7)), 2):
+    for visit, (text, items, links) in enumerate(((1, 0, 1), (2, 0, 1), (2, 7, 1), (2, 7, 2)), 2):
         for number, name in enumerate(names):
-            found = fetch(name, visit * 100 + number, body=visit, at=NOW + visit)
+            found = fetch(name, visit * 100 + number, body=visit, at=NOW + visit, link_set=links)
             index.settle([msgspec.structs.replace(found, text=text, items=items)])
     kinds_of = {name: [kind for page, kind in kinds(index, told) if page == name] for name in names}
     assert kinds_of == {
-        "a.test/news/x": ["unchanged", "changed", "changed"],
-        "a.test/shop/x": ["unchanged", "unchanged", "changed"],
-        "a.test/x": ["changed", "changed", "changed"],
+        "a.test/news/x": ["unchanged", "changed", "changed", "unchanged"],
+        "a.test/shop/x": ["unchanged", "unchanged", "changed", "unchanged"],
+        "a.test/list/x": ["unchanged", "unchanged", "unchanged", "changed"],
+        "a.test/x": ["changed", "changed", "changed", "changed"],
     }
+    assert [change.what for change in index.changes(told) if change.url == "https://a.test/x"] == [
+        ("bytes",), ("bytes", "text"), ("bytes", "items"), ("bytes", "links")
+    ]  # fmt: skip
+
+
+def test_the_level_of_a_rule_decides_what_counts_for_the_estimate(index: PageIndex) -> None:
+    index.follow(RevisitOptions(rules=(RevisitRule(match="/list/", level="links"),)))
+    for visit in range(10):  # texts change each day, links once
+        index.settle([
+            fetch(name, visit * 9 + number + 1, body=visit + 1, at=NOW + visit * DAY_SECONDS, link_set=1 + visit // 5)
+            for number, name in enumerate(("a.test/list/x", "a.test/x"))
+        ])  # fmt: skip
+    listed, other = index.page("https://a.test/list/x"), index.page("https://a.test/x")
+    assert listed is not None
+    assert other is not None
+    assert other.rate > 5 * listed.rate
+
+
+def test_a_change_tells_the_share_of_the_text(index: PageIndex) -> None:
+    texts = ["One sentence. Two sentences. And a third one, with more words in it."] * 2 + ["All is different today."]
+    for visit, text in enumerate(texts, 1):
+        index.settle([fetch("a.test/x", visit, body=visit, at=NOW + visit, sketch=sketch_of(text))])
+    index.settle([fetch("a.test/x", 9, body=9, at=NOW + 9)])
+    first, second, third = index.changes(1)
+    assert (first.share, second.share, third.share) == (0.01, 1.0, None)
 
 
 def test_an_index_whose_connection_was_closed_makes_another_one(index: PageIndex) -> None:

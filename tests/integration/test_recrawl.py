@@ -170,7 +170,7 @@ def test_the_second_round_asks_only_for_what_has_changed(tmp_path: Path, site: S
     assert site.statuses() == {304: 2, 200: 2, 404: 2}  # a missing page is asked for twice before it counts as gone
     second = changes(tmp_path, site, first[-1]["cursor"])
     assert told(second) == {"b.html": "changed", "c.html": "gone", "d.html": "new"}
-    assert next(one["what"] for one in second if one["url"] == "b.html") == ["bytes", "text"]
+    assert next(one["what"] for one in second if one["url"] == "b.html") == ["bytes", "text", "links"]
 
     write(site, "c.html", "again")
     recrawl(tmp_path, site)

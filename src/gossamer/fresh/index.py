@@ -33,7 +33,7 @@ from gossamer.fresh.page import (
     settle,
     shown_hash,
 )
-from gossamer.fresh.rules import RevisitRules, is_told, limits_of
+from gossamer.fresh.rules import LEVELS, RevisitRules, is_told, limits_of
 from gossamer.model.crawl import RevisitOptions, RevisitRule
 from gossamer.net.credentials import hide_secrets
 from gossamer.policy.change_dates import FIRST_TRUST, LEAST_TRUST, learned_trust
@@ -92,6 +92,8 @@ MOST_CHANGES: Final = 1_000_000
 
 _TEMPLATE_PAGES: Final = 3
 """Pages of a pattern with other bytes and the same text, in a day, that are told one by one."""
+_TEMPLATE_LEVELS: Final = frozenset(("bytes", "links"))
+"""Levels at which pages of another template differ: it has another menu, too."""
 _JUDGES: Final = frozenset((Found.CONTENT, Found.NOT_MODIFIED, Found.MISSING, Found.GONE))
 """Results of fetches that show whether an announced change was one."""
 _packed = msgspec.msgpack.Encoder().encode
@@ -415,8 +417,8 @@ class PageIndex:
         fourth in a day on: they have another template. Pages whose rule asks for each change of the bytes get it."""
         told: list[Change] = []
         for change in changes:
-            is_other = change.change is not ChangeKind.CHANGED or change.what != ("bytes",)
-            if is_other or self.rule(change.url).level == "bytes":
+            is_other = change.change is not ChangeKind.CHANGED or not _TEMPLATE_LEVELS.issuperset(change.what)
+            if is_other or self.rule(change.url).level in _TEMPLATE_LEVELS:
                 told.append(change)
                 continue
             pattern = f"{url_pattern(directory(change.url))}*"
@@ -527,6 +529,8 @@ class PageIndex:
         schedule = self._schedules.get(page.domain, self.schedule)
         if (rule := self._rules.of(page.url)).shortest or rule.longest:
             schedule = msgspec.structs.replace(schedule, limits=limits_of(rule, schedule.limits))
+        if rule.level in ("items", "links"):
+            schedule = msgspec.structs.replace(schedule, no_training=LEVELS[rule.level])
         return schedule
 
     def _rates(self) -> dict[int, list[tuple[float, float]]]:

@@ -1,15 +1,27 @@
-"""Main text of a page, as far as a change of it counts: without scripts, menus, headers, footers, times and forms.
+"""Main text of a page, as far as a change of it counts, without scripts, menus, headers, footers, times and forms; and
+the set of its links.
 
-Fixed: the result, because indexes store its hash: after another release every page would count as changed once.
+Fixed: the results, because indexes store their hashes: after another release every page would count as changed once.
 """
 
 import difflib
 import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
+from gossamer.errors import BadUrl
 from gossamer.extract.document import HtmlDocument, node_text
+from gossamer.extract.link_elements import link_elements
+from gossamer.extract.links import base_of
 from gossamer.extract.selectors import compile_css
 from gossamer.fresh.page import PageVersion
-from gossamer.policy.urls import fingerprint
+from gossamer.model.crawl import RevisitRule
+from gossamer.policy.sketches import sketch_of
+from gossamer.policy.urls import BaseUrl, fingerprint
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser
 
 _LEFT_OUT = "script,style,noscript,template,nav,header,footer,aside,form,time,svg,iframe"
 """Elements whose content changes without the page: menus, dates, tokens, advertisements."""
@@ -23,18 +35,55 @@ def body_hash(body: bytes) -> int:
     return fingerprint(body, seed=0) or 1
 
 
-def text_hash(body: bytes, encoding: str, *, is_html: bool, keep: str = "", drop: str = "") -> int:
-    """Return the hash of the main text of a page, as `body_hash`. Where there is none, it is that of the bytes.
-    `keep`, `drop`: CSS selectors; see RevisitRule."""
-    text = main_text(body, encoding, keep=keep, drop=drop) if is_html else ""
-    return body_hash(text.encode("utf-8", "replace") or body)
+class PageContent(NamedTuple):
+    """Facts of a page's content that the index compares."""
+
+    text: int
+    """Hash of the main text. Where there is none, it is that of the bytes."""
+    sketch: bytes = b""
+    """Sketch of the main text (policy/sketches.py). Empty: there is none."""
+    link_set: int = 0
+    """Hash of the set of its links; 0: it is no HTML, or too costly to parse."""
+
+
+def content_of(
+    body: bytes, encoding: str, url: str, *, rule: RevisitRule, is_html: bool, key_of: Callable[[str], int]
+) -> PageContent:
+    """Return the facts of a page. `url`: canonical, of the page. `key_of`: returns the key of a URL in the index."""
+    tree = _tree(body, encoding) if is_html else None
+    if tree is None:
+        return PageContent(body_hash(body))
+    links = _link_set(tree, url, key_of)  # first, because elements are taken out of the tree then
+    text = _main_text(tree, keep=rule.keep, drop=rule.drop)
+    return PageContent(body_hash(text.encode("utf-8", "replace") or body), sketch_of(text), links)
+
+
+def _tree(body: bytes, encoding: str) -> "LexborHTMLParser | None":
+    """Return the parsed page. None: it is too costly to parse."""
+    document = HtmlDocument(body, encoding or None)
+    return None if document.is_costly else document.tree
+
+
+def _link_set(tree: "LexborHTMLParser", url: str, key_of: Callable[[str], int]) -> int:
+    """Return the hash of the set of links of a page to http and https URLs, whatever their order; never 0."""
+    base = BaseUrl(base_of(tree, url) or url)
+    urls: set[str] = set()
+    for _, _, href in link_elements(tree):
+        with suppress(BadUrl):
+            urls.add(base.join(href))
+    total = sum(map(key_of, urls)) & (1 << 64) - 1
+    return (total - (1 << 64) if total >= 1 << 63 else total) or 1
 
 
 def main_text(body: bytes, encoding: str, *, keep: str = "", drop: str = "") -> str:
-    """Return the main text of an HTML page, its words separated by single blanks. Empty: there is none."""
-    document = HtmlDocument(body, encoding or None)
-    if document.is_costly or (tree := document.tree) is None:
-        return ""
+    """Return the main text of an HTML page, its words separated by single blanks. Empty: there is none. `keep`, `drop`:
+    CSS selectors; see RevisitRule."""
+    tree = _tree(body, encoding)
+    return "" if tree is None else _main_text(tree, keep=keep, drop=drop)
+
+
+def _main_text(tree: "LexborHTMLParser", *, keep: str, drop: str) -> str:
+    """Return the main text, and take elements out of the tree."""
     if drop:
         for node in tree.css(compile_css(drop).css):
             node.decompose()

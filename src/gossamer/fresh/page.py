@@ -14,6 +14,7 @@ import msgspec
 from gossamer.fresh.validators import packed_date
 from gossamer.policy.change_rates import History, Observation
 from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits, interval, jittered, page_weight, smoothed
+from gossamer.policy.sketches import share_changed
 
 DEFAULT_RATE: Final = 1 / (7 * DAY_SECONDS)
 """Changes per second that are expected of the pages of a site of which nothing is known: one a week."""
@@ -98,8 +99,12 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of the bytes; 0: there is no body."""
     text: int = 0
     """Hash of the main text."""
+    sketch: bytes = b""
+    """Sketch of the main text; empty: there is none."""
     items: int = 0
     """Hash of the items that were taken from it; 0: there are none."""
+    link_set: int = 0
+    """Hash of the set of its links; 0: it is not known."""
     etag: str = ""
     modified: str = ""
     """Value of Last-Modified, as it was received."""
@@ -139,6 +144,8 @@ class IndexedFacts(msgspec.Struct, array_like=True, omit_defaults=True):
     signalled: bool = False
     """True: a change was announced after the last fetch."""
     items: int = 0
+    link_set: int = 0
+    sketch: bytes = b""
 
 
 class IndexedPage(msgspec.Struct):
@@ -184,6 +191,9 @@ class VisitSchedule(msgspec.Struct, frozen=True):
     """Change rate of a page of the domain without observations."""
     confirm_seconds: float = 600.0
     """Time after which a page that was missing is tried again."""
+    no_training: frozenset[str] = frozenset(("bytes", "links"))
+    """Differences that do not count for the estimate of how often the page changes. Bytes that differ while the text
+    does not, such as those of another template, do not by default."""
 
 
 class Change(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -198,7 +208,9 @@ class Change(msgspec.Struct, omit_defaults=True, kw_only=True):
     since: float = 0.0
     """Unix time of the fetch before. 0: there was none."""
     what: tuple[str, ...] = ()
-    """Levels at which the page differs: `bytes`, `text`, `items`, `redirect`."""
+    """Levels at which the page differs: `bytes`, `text`, `items`, `links`, `redirect`."""
+    share: float | None = None
+    """Estimated share of the main text that changed, 0.01 to 1. None: it has not changed, or is not known."""
     status: int = 0
     old_hash: str = ""
     new_hash: str = ""
@@ -224,8 +236,8 @@ def settle(page: IndexedPage, fetch: Fetch, schedule: VisitSchedule, chance: flo
     if is_repeated and (fetch.found is not Found.CONTENT or fetch.body == facts.body):
         return None
     since, seconds = page.fetched, fetch.at - page.fetched if page.fetched else 0.0
-    before, old_body = page.state, facts.body
-    kind, what = _enter(page, fetch, seconds)
+    before, old_body, old_sketch = page.state, facts.body, facts.sketch
+    kind, what = _enter(page, fetch, seconds, schedule.no_training)
     facts.signalled = False
     facts.visit = visit
     page.fetched = int(fetch.at)
@@ -240,6 +252,7 @@ def settle(page: IndexedPage, fetch: Fetch, schedule: VisitSchedule, chance: flo
         at=fetch.at,
         since=since,
         what=what,
+        share=share_changed(old_sketch, facts.sketch) if "text" in what and old_sketch and facts.sketch else None,
         status=fetch.status,
         old_hash=shown_hash(old_body) if old_body != facts.body and before is not PageState.FAILED else "",
         new_hash=shown_hash(facts.body) if kind is not ChangeKind.GONE else "",
@@ -269,12 +282,14 @@ def is_forgotten(page: IndexedPage) -> bool:
     return page.state is PageState.GONE and page.facts.misses >= _FORGOTTEN_AFTER
 
 
-def _enter(page: IndexedPage, fetch: Fetch, seconds: float) -> tuple[ChangeKind, tuple[str, ...]]:
+def _enter(
+    page: IndexedPage, fetch: Fetch, seconds: float, no_training: frozenset[str]
+) -> tuple[ChangeKind, tuple[str, ...]]:
     """Enter what a fetch found, `seconds` after the one before. Return the kind of change, and its levels."""
     before, facts = page.state, page.facts
     match fetch.found:
         case Found.CONTENT:
-            return _enter_content(page, fetch, seconds)
+            return _enter_content(page, fetch, seconds, no_training)
         case Found.NOT_MODIFIED if facts.body:
             page.state, facts.misses = PageState.LIVE, 0
             _observe(facts, Observation(seconds, False), before)
@@ -297,7 +312,9 @@ def _enter(page: IndexedPage, fetch: Fetch, seconds: float) -> tuple[ChangeKind,
     return ChangeKind.UNCHANGED, ()
 
 
-def _enter_content(page: IndexedPage, fetch: Fetch, seconds: float) -> tuple[ChangeKind, tuple[str, ...]]:
+def _enter_content(
+    page: IndexedPage, fetch: Fetch, seconds: float, no_training: frozenset[str]
+) -> tuple[ChangeKind, tuple[str, ...]]:
     """Enter a page that was received."""
     before, facts = page.state, page.facts
     is_new = not facts.body and not facts.changed
@@ -306,10 +323,11 @@ def _enter_content(page: IndexedPage, fetch: Fetch, seconds: float) -> tuple[Cha
         what = ("bytes", "text") if facts.text != fetch.text else ("bytes",)
     if not is_new and facts.items != fetch.items:
         what = (*what, "items")
-    facts.items = fetch.items
+    if facts.link_set and fetch.link_set and facts.link_set != fetch.link_set:
+        what = (*what, "links")
+    facts.items, facts.link_set, facts.sketch = fetch.items, fetch.link_set, fetch.sketch
     if not is_new and before in (PageState.LIVE, PageState.MISSING, PageState.FAILED):
-        # Bytes that differ while the text does not, such as those of another template, must not train the estimate.
-        _observe(facts, Observation(seconds, what not in ((), ("bytes",))), before)
+        _observe(facts, Observation(seconds, not no_training.issuperset(what)), before)
         facts.links = round(smoothed(facts.links, _LINK_UNITS * min(fetch.new_links, 100)))
     if is_new or what:
         facts.changed = round(fetch.at)

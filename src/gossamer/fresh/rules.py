@@ -11,7 +11,7 @@ from gossamer.policy.scope import UrlExpressions
 if TYPE_CHECKING:
     from gossamer.cron import CronWindow
 
-_LEVELS: Final[dict[str, frozenset[str]]] = {
+LEVELS: Final[dict[str, frozenset[str]]] = {
     "bytes": frozenset(),
     "text": frozenset(("bytes", "links")),
     "items": frozenset(("bytes", "text", "links")),
@@ -62,6 +62,6 @@ def limits_of(rule: RevisitRule, limits: IntervalLimits) -> IntervalLimits:
 
 def is_told(change: Change, rule: RevisitRule, *, tell_unchanged: bool) -> bool:
     """Return whether readers get a change. One that is below the level of its rule counts as unchanged."""
-    if change.change is ChangeKind.CHANGED and set(change.what) <= _LEVELS[rule.level or "bytes"]:
-        change.change, change.what = ChangeKind.UNCHANGED, ()
+    if change.change is ChangeKind.CHANGED and set(change.what) <= LEVELS[rule.level or "bytes"]:
+        change.change, change.what, change.share = ChangeKind.UNCHANGED, (), None
     return tell_unchanged or change.change is not ChangeKind.UNCHANGED

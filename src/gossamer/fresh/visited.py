@@ -15,7 +15,7 @@ import msgspec
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.extract.encoding import is_html
 from gossamer.fresh.index import PageIndex
-from gossamer.fresh.main_text import body_hash, text_hash
+from gossamer.fresh.main_text import PageContent, body_hash, content_of
 from gossamer.fresh.page import Fetch, Found, PageKind
 from gossamer.fresh.validators import validators
 from gossamer.model.crawl import CrawlId, RevisitRule, Terms
@@ -76,7 +76,7 @@ class IndexedVisits:
                 for output in page.outputs:
                     if output.asset is None and isinstance(output.record, PageRecord):
                         kind, rule = _kind(page.settlement.lease, output), index.rule(output.record.url)
-                        found = fetches_of(output, output.record, kind, rule, items)
+                        found = fetches_of(output, output.record, kind, rule, items, index.key)
                         if index.keeps_versions:
                             found = [
                                 msgspec.structs.replace(one, content=output.body, encoding=output.record.encoding)
@@ -114,8 +114,11 @@ def _items_hash(outputs: Sequence[Output]) -> int:
     return body_hash(msgspec.json.encode(items, enc_hook=str)) if items else 0
 
 
-def fetches_of(output: Output, record: PageRecord, kind: PageKind, rule: RevisitRule, items: int) -> list[Fetch]:
-    """Return what a record says about pages: the one of its URL, and the one that its redirects led to."""
+def fetches_of(
+    output: Output, record: PageRecord, kind: PageKind, rule: RevisitRule, items: int, key_of: Callable[[str], int]
+) -> list[Fetch]:
+    """Return what a record says about pages: the one of its URL, and the one that its redirects led to. `key_of`:
+    returns the key of a URL in the index."""
     at = datetime.fromisoformat(record.timestamp).timestamp()
     found = _found(record)
     if record.reason == DropReason.DUPLICATE and not record.redirects:
@@ -132,23 +135,26 @@ def fetches_of(output: Output, record: PageRecord, kind: PageKind, rule: Revisit
         if found not in (Found.CONTENT, Found.MISSING, Found.GONE):
             return fetches
     etag, modified = validators(record.response_headers)
-    body = text = 0
+    url = record.response_url if is_moved else record.url
+    body, content = 0, PageContent(0)
     if found is Found.CONTENT:
         body = body_hash(output.body)
         headers = [(name, value) for name, value in record.header_pairs]
         is_page = is_html(record.content_type, output.body, headers)
-        text = text_hash(output.body, record.encoding, is_html=is_page, keep=rule.keep, drop=rule.drop)
+        content = content_of(output.body, record.encoding, url, rule=rule, is_html=is_page, key_of=key_of)
     fetches.append(
         Fetch(
-            url=record.response_url if is_moved else record.url,
+            url=url,
             request_id=record.request_id,
             at=at,
             found=found,
             depth=record.depth,
             status=record.status_code,
             body=body,
-            text=text,
+            text=content.text,
+            sketch=content.sketch,
             items=items,
+            link_set=content.link_set,
             etag=etag,
             modified=modified,
             new_links=output.new_links,

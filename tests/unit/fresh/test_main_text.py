@@ -2,13 +2,22 @@
 
 import pytest
 
-from gossamer.fresh.main_text import body_hash, text_hash
+from gossamer.fresh.main_text import PageContent, body_hash, content_of
+from gossamer.model.crawl import RevisitRule
+from gossamer.policy.urls import fingerprint
 
 PAGE = "<html><head><title>A</title></head><body>{}<main><h1>Title</h1><p>Some words.</p>{}</main>{}</body></html>"
 
 
+def content(body: bytes, encoding: str = "utf-8", *, is_html: bool = True, drop: str = "") -> PageContent:
+    rule = RevisitRule(match="", drop=drop)
+    return content_of(
+        body, encoding, "https://a.test/d/", rule=rule, is_html=is_html, key_of=lambda url: fingerprint(url, seed=0)
+    )
+
+
 def hash_of(*parts: str) -> int:
-    return text_hash(PAGE.format(*parts).encode(), "utf-8", is_html=True)
+    return content(PAGE.format(*parts).encode()).text
 
 
 @pytest.mark.parametrize(
@@ -31,9 +40,23 @@ def test_words_count() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"%PDF-1.7", "ä".encode()])
 def test_what_is_no_html_is_compared_by_its_bytes(body: bytes) -> None:
-    assert text_hash(body, "", is_html=False) == body_hash(body) != 0
+    assert content(body, "", is_html=False) == PageContent(body_hash(body))
+    assert body_hash(body) != 0
 
 
 def test_encodings_that_say_the_same_are_the_same() -> None:
     text = PAGE.format("", "<p>Käse</p>", "")
-    assert text_hash(text.encode("latin-1"), "latin-1", is_html=True) == text_hash(text.encode(), "utf-8", is_html=True)
+    assert content(text.encode("latin-1"), "latin-1") == content(text.encode())
+
+
+def links_of(*parts: str, drop: str = "") -> int:
+    return content(PAGE.format(*parts).encode(), drop=drop).link_set
+
+
+def test_links_are_a_set_of_urls_wherever_they_stand() -> None:
+    both = links_of("", "<a href=x>1</a><a href=/y#top>2</a>", "")
+    assert both == links_of("<nav><a href=https://a.test/y>2</a></nav>", "", "<a href=../d/x>3</a><a href=x#b>1</a>")
+    assert both == links_of("", "<a href=x>1</a><a href=/y>2</a><a href='mailto:me@a.test'>me</a>", "", drop="a")
+    assert both != links_of("", "<a href=x>1</a>", "")
+    assert both != links_of("", "<a href=x>1</a><a href=y>2</a>", "")
+    assert links_of("", "", "") != 0

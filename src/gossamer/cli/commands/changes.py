@@ -196,6 +196,7 @@ def _json_line(change: Change, difference: str | None) -> str:
         "at": at,
         "since": since,
         "what": change.what,
+        "share": change.share,
         "status": change.status,
         "old_hash": change.old_hash,
         "new_hash": change.new_hash,
@@ -208,7 +209,8 @@ def _json_line(change: Change, difference: str | None) -> str:
 
 
 def _line(change: Change) -> str:
-    more = f" ({', '.join(change.what)})" if change.what else ""
+    share = "" if change.share is None else f"; {change.share:.0%} of the text"
+    more = f" ({', '.join(change.what)}{share})" if change.what else ""
     target = f" -> {change.target}" if change.target else ""
     return f"{change.cursor:>6} {change.change:<8} {change.pattern or change.url}{target}{more}"
 
