@@ -20,6 +20,7 @@ import pytest
 
 import gossamer
 from gossamer.errors import BadInput
+from gossamer.fresh.index import MOST_FEEDS
 from gossamer.fresh.rounds import Pace
 from gossamer.model.record import PageRecord
 from tests.servers.crawling import command, records_of
@@ -509,6 +510,70 @@ def test_sitemaps_and_feeds_are_visited_as_pages_and_are_no_changes(tmp_path: Pa
     assert told(changes(tmp_path, site, first[-1]["cursor"])) == {"b.html": "new"}
     assert site.answers["/sitemap.xml", 304] == site.answers["/feed.xml", 304] == site.answers["/pages.xml", 200] == 1
     assert site.answers["/sitemap.xml", 200] == site.answers["/feed.xml", 200] == 0
+
+
+def test_parts_of_a_sitemap_index_are_read_when_their_dates_move(tmp_path: Path, site: Served) -> None:
+    def list_parts(**dates: str) -> None:
+        entries = "".join(
+            f"<sitemap><loc>{site.url}/{name}.xml</loc><lastmod>{date}</lastmod></sitemap>"
+            for name, date in dates.items()
+        )
+        write_text(site, "sitemap.xml", f"<sitemapindex>{entries}</sitemapindex>")
+
+    def list_pages(part: str, *names: str) -> None:
+        entries = "".join(f"<url><loc>{site.url}/{name}</loc></url>" for name in names)
+        write_text(site, f"{part}.xml", f"<urlset>{entries}</urlset>")
+
+    def round_of() -> tuple[dict[str, int], dict[str, str]]:
+        """Return the answers to requests for sitemaps by name, and the changes."""
+        before = changes(tmp_path, site)
+        site.answers.clear()
+        recrawl(tmp_path, site, "--sitemaps", obeys=True)
+        asked = {path: sum(n for (one, _), n in site.answers.items() if one == f"/{path}.xml")
+                 for path in ("sitemap", "one", "two")}  # fmt: skip
+        return asked, told(changes(tmp_path, site)[len(before) :])
+
+    write_text(site, "robots.txt", f"Sitemap: {site.url}/sitemap.xml")
+    list_parts(one="2024-01-01", two="2024-02-02")
+    list_pages("one", "a.html")
+    list_pages("two", "b.html")
+    for name in ("index.html", "a.html", "b.html", "c.html"):
+        write(site, name)
+    recrawl(tmp_path, site, "--sitemaps", obeys=True)
+    assert round_of() == ({"sitemap": 1, "one": 0, "two": 0}, {})
+    list_pages("two", "b.html", "c.html")
+    list_parts(one="2024-01-01", two=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(time.time() + 60)))
+    assert round_of() == ({"sitemap": 1, "one": 0, "two": 1}, {"c.html": "new"})
+
+
+def test_feeds_that_pages_name_are_sources_of_new_pages(tmp_path: Path, site: Served) -> None:
+    def feed(*names: str) -> None:
+        items = "".join(f"<item><link>{site.url}/{name}</link></item>" for name in names)
+        write_text(site, "feed.rss", f'<rss version="2.0"><channel>{items}</channel></rss>')
+
+    def page_with(*hrefs: str) -> None:
+        links = "".join(f'<link rel="home alternate" type="application/rss+xml; charset=utf-8" href="{one}">'
+                        for one in hrefs)  # fmt: skip
+        write_text(site, "index.html", f"<html><head>{links}</head><body><main>Home</main></body></html>")
+
+    many = [f"/feed{number}.rss" for number in range(MOST_FEEDS + 5)]
+    page_with("feed.rss", "https://other.test/feed", *many)
+    feed("a.html")
+    write(site, "a.html")
+    write(site, "b.html")
+    recrawl(tmp_path, site)
+    first = changes(tmp_path, site)
+    assert told(first) == dict.fromkeys(("", "a.html"), "new")
+    assert sum(count for (path, _), count in site.answers.items() if path.startswith("/feed")) <= 2 * MOST_FEEDS
+    site.answers.clear()
+    feed("a.html", "b.html")
+    recrawl(tmp_path, site)
+    assert told(changes(tmp_path, site, first[-1]["cursor"])) == {"b.html": "new"}
+    assert site.answers["/feed.rss", 200] == 1
+    (tmp_path / "without").mkdir()
+    site.answers.clear()
+    recrawl(tmp_path / "without", site, "--ignore-feeds")
+    assert site.statuses() == {200: 1}
 
 
 def test_pages_that_are_overdue_are_not_visited_all_at_once() -> None:

@@ -180,6 +180,8 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     Pages that are new are fetched when they are found. Empty: at any time."""
     recrawl_zone: str
     """Time zone of these windows, such as Europe/Berlin."""
+    ignore_feeds: bool
+    """With recrawl, do not visit the feeds (RSS, Atom) that pages name, whose entries are new pages."""
     tell_unchanged: bool
     """With recrawl, also note the fetches that found no change, as unchanged."""
     versions: int

@@ -10,6 +10,7 @@ import random
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,6 +31,7 @@ from gossamer.fresh.page import (
     announce,
     digest,
     is_forgotten,
+    is_unchanged_part,
     settle,
     shown_hash,
 )
@@ -68,7 +70,10 @@ _TABLES: Final = (
     "encoding TEXT NOT NULL, content {blob} NOT NULL, PRIMARY KEY (page, hash))",
     "CREATE TABLE IF NOT EXISTS rounds (number {serial}, begun DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, "
     "run BIGINT NOT NULL, is_plain SMALLINT NOT NULL, entered BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS feeds (page BIGINT PRIMARY KEY, url TEXT NOT NULL, domain INTEGER NOT NULL)",
 )
+MOST_FEEDS: Final = 10
+"""Feeds of one site that are visited, of those that its pages name. Some sites have one for each page."""
 _FORMAT: Final = "1"
 _COLUMNS: Final = "key, url, domain, state, fetched, due, depth, facts"
 _KEYS_AT_ONCE: Final = 5000
@@ -280,6 +285,11 @@ class PageIndex:
         """True if fetches need their content."""
         return self._options.versions > 0
 
+    @property
+    def ignores_feeds(self) -> bool:
+        """True: feeds that pages name are not visited."""
+        return self._options.ignore_feeds
+
     def rule(self, url: str) -> RevisitRule:
         """Return the rule of a page."""
         return self._rules.of(url)
@@ -304,7 +314,10 @@ class PageIndex:
                 if self._rules.has_windows:
                     page.due = math.ceil(self._rules.opening(page.url, page.due))
                 if signalled and change is not None and fetch.found in _JUDGES:
-                    signals.setdefault(page.domain, []).append(change.change is not ChangeKind.UNCHANGED)
+                    was_true = change.change is not ChangeKind.UNCHANGED or bool(change.what)  # of a source of pages
+                    signals.setdefault(page.domain, []).append(was_true)
+                if change is not None and change.change is ChangeKind.UNCHANGED:
+                    change.what = ()
                 rule = self._rules.of(page.url)
                 if change is not None and is_told(change, rule, tell_unchanged=self._options.unchanged):
                     changes.append(change)
@@ -360,13 +373,45 @@ class PageIndex:
                 self._database.run_many("UPDATE pages SET facts = ?, due = ? WHERE key = ?", rows)
         return Announced(due, tuple(url for url in times if self.key(url) not in known))
 
-    def enter(self, urls: Sequence[str], *, depth: int) -> None:
-        """Enter pages that were never fetched, and are due now."""
+    def wanted_parts(self, keys: Iterable[int]) -> set[int]:
+        """Return the keys of sitemaps that are to be read now, of those that another one names: a change was announced,
+        or they were not fetched yet."""
+        now = self.clock()
+        return {
+            key
+            for key, page in self._load(list(keys)).items()
+            if not page.fetched or (page.facts.signalled and page.due <= now)
+        }
+
+    def admit_feeds(self, urls: Iterable[str]) -> list[str]:
+        """Note feeds that pages name, and return those that are to be fetched for the first time: a site has at most
+        MOST_FEEDS. May be repeated."""
+        keys = {self.key(url): url for url in urls}
+        admitted: list[str] = []
+        with self._database.transaction(locks="changes"):
+            for key in keys.keys() - self.known(keys):
+                url = keys[key]
+                domain = self._domain(registered_domain(host(url)))
+                [(count, noted)] = self._database.rows(
+                    "SELECT count(*), sum(CASE WHEN page = ? THEN 1 ELSE 0 END) FROM feeds WHERE domain = ?",
+                    [key, domain],
+                )
+                if not noted and count >= MOST_FEEDS:
+                    continue
+                self._database.run(
+                    "INSERT INTO feeds (page, url, domain) VALUES (?, ?, ?) ON CONFLICT (page) DO NOTHING",
+                    [key, url, domain],
+                )
+                admitted.append(url)
+        return sorted(admitted)
+
+    def enter(self, urls: Sequence[str], *, depth: int, announced: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Enter pages that were never fetched, and are due now. `announced`: times of their last changes."""
         now = int(self.clock())
         with self._database.transaction(locks="changes"):
             for url in urls:
                 domain = self._domain(registered_domain(host(url)))
-                facts = _packed(IndexedFacts())
+                facts = _packed(IndexedFacts(announced=announced.get(url, 0)))
                 row = [self.key(url), url, domain, int(PageState.FAILED), 0, now, depth, facts]
                 self._database.run(
                     f"INSERT INTO pages ({_COLUMNS}, round) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0) "
@@ -458,8 +503,30 @@ class PageIndex:
         return int(count)
 
     def visits(self, current: Round, *, after: int, limit: int) -> list[IndexedPage]:
-        """Return the pages of a round that it has not visited yet, with a key above `after`, in the order of keys."""
-        return self._pages("round = ? AND round <> 0", [current.number], after, limit)
+        """Return the pages of a round that it has not visited yet, with a key above `after`, in the order of keys.
+        Sitemaps that have not changed, as the ones that name them say, leave the round."""
+        while found := self._pages("round = ? AND round <> 0", [current.number], after, limit):
+            skipped = set() if current.is_plain else self._skip_parts(found)
+            if len(skipped) < len(found):
+                return [page for page in found if page.key not in skipped]
+            after = found[-1].key
+        return []
+
+    def _skip_parts(self, pages: Sequence[IndexedPage]) -> set[int]:
+        """Take sitemaps that have not changed out of the round, and return their keys."""
+        now, longest = self.clock(), self.schedule.limits.longest
+        parts = [page for page in pages if is_unchanged_part(page, longest, now=now)]
+        if not parts:
+            return set()
+        trust = self._trust({page.domain for page in parts})
+        parts = [page for page in parts if trust.get(page.domain, FIRST_TRUST) >= LEAST_TRUST]
+        rows = []
+        for page in parts:
+            due = min(now + page.interval(self._schedule_of(page)), page.fetched + longest)
+            rows.append((math.ceil(due), page.key, page.fetched))
+        with self._database.transaction():  # one that was fetched meanwhile has left the round already
+            self._database.run_many("UPDATE pages SET round = 0, due = ? WHERE key = ? AND fetched = ?", rows)
+        return {page.key for page in parts}
 
     def unconfirmed(self, *, after: int, limit: int) -> list[IndexedPage]:
         """Return the pages that were missing once, with a key above `after`, in the order of keys."""

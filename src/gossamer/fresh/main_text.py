@@ -27,6 +27,9 @@ _LEFT_OUT = "script,style,noscript,template,nav,header,footer,aside,form,time,sv
 """Elements whose content changes without the page: menus, dates, tokens, advertisements."""
 _MAIN = ("main", "article", "[role=main]", "body")
 """Selectors of the element with the main text; the first that a page has counts."""
+_FEED_TYPES = frozenset(("application/rss+xml", "application/atom+xml"))
+_FEEDS_OF_PAGE = 20
+"""Feeds of one page that are looked at."""
 _BLANKS = re.compile(r"\s+")
 
 
@@ -35,7 +38,7 @@ def body_hash(body: bytes) -> int:
     return fingerprint(body, seed=0) or 1
 
 
-class PageContent(NamedTuple):
+class ContentFacts(NamedTuple):
     """Facts of a page's content that the index compares."""
 
     text: int
@@ -44,18 +47,22 @@ class PageContent(NamedTuple):
     """Sketch of the main text (policy/sketches.py). Empty: there is none."""
     link_set: int = 0
     """Hash of the set of its links; 0: it is no HTML, or too costly to parse."""
+    feeds: tuple[str, ...] = ()
+    """Canonical URLs of the feeds that it names, RSS and Atom."""
 
 
 def content_of(
     body: bytes, encoding: str, url: str, *, rule: RevisitRule, is_html: bool, key_of: Callable[[str], int]
-) -> PageContent:
+) -> ContentFacts:
     """Return the facts of a page. `url`: canonical, of the page. `key_of`: returns the key of a URL in the index."""
     tree = _tree(body, encoding) if is_html else None
     if tree is None:
-        return PageContent(body_hash(body))
-    links = _link_set(tree, url, key_of)  # first, because elements are taken out of the tree then
+        return ContentFacts(body_hash(body))
+    base = BaseUrl(base_of(tree, url) or url)
+    # First, because elements are taken out of the tree then.
+    links, feeds = _link_set(tree, base, key_of), _feeds(tree, base)
     text = _main_text(tree, keep=rule.keep, drop=rule.drop)
-    return PageContent(body_hash(text.encode("utf-8", "replace") or body), sketch_of(text), links)
+    return ContentFacts(body_hash(text.encode("utf-8", "replace") or body), sketch_of(text), links, feeds)
 
 
 def _tree(body: bytes, encoding: str) -> "LexborHTMLParser | None":
@@ -64,9 +71,23 @@ def _tree(body: bytes, encoding: str) -> "LexborHTMLParser | None":
     return None if document.is_costly else document.tree
 
 
-def _link_set(tree: "LexborHTMLParser", url: str, key_of: Callable[[str], int]) -> int:
+def _feeds(tree: "LexborHTMLParser", base: BaseUrl) -> tuple[str, ...]:
+    """Return the feeds that a page names (https://www.rssboard.org/rss-autodiscovery), each once."""
+    found: dict[str, None] = {}
+    for link in tree.tags("link"):
+        attributes = link.attributes
+        kind = (attributes.get("type") or "").partition(";")[0].strip().lower()
+        href = attributes.get("href")
+        if href and kind in _FEED_TYPES and "alternate" in (attributes.get("rel") or "").lower().split():
+            with suppress(BadUrl):
+                found[base.join(href)] = None
+        if len(found) >= _FEEDS_OF_PAGE:
+            break
+    return tuple(found)
+
+
+def _link_set(tree: "LexborHTMLParser", base: BaseUrl, key_of: Callable[[str], int]) -> int:
     """Return the hash of the set of links of a page to http and https URLs, whatever their order; never 0."""
-    base = BaseUrl(base_of(tree, url) or url)
     urls: set[str] = set()
     for _, _, href in link_elements(tree):
         with suppress(BadUrl):

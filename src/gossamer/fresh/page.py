@@ -110,6 +110,8 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     """Value of Last-Modified, as it was received."""
     new_links: int = 0
     """Number of links on it that no page had before."""
+    feeds: tuple[str, ...] = ()
+    """URLs of the feeds that it names."""
     target: str = ""
     """URL that it redirects to."""
     kind: PageKind = PageKind.PAGE
@@ -275,6 +277,15 @@ def announce(page: IndexedPage, moment: int, *, now: float, is_trusted: bool) ->
             page.due = min(page.due, int(now))
         return True
     return False
+
+
+def is_unchanged_part(page: IndexedPage, longest: float, *, now: float) -> bool:
+    """Return whether a page is a sitemap that another one names, with a date of its last change that is not after the
+    last fetch. The sitemap that names it is visited, and tells when the date moves. `longest`: age in seconds from
+    which it is fetched all the same."""
+    facts = page.facts
+    is_dated = facts.kind == PageKind.LISTED_SITEMAP and 0 < facts.announced <= page.fetched and not facts.signalled
+    return is_dated and page.state is PageState.LIVE and now - page.fetched < longest
 
 
 def is_forgotten(page: IndexedPage) -> bool:

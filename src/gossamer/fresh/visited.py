@@ -15,13 +15,16 @@ import msgspec
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.extract.encoding import is_html
 from gossamer.fresh.index import PageIndex
-from gossamer.fresh.main_text import PageContent, body_hash, content_of
+from gossamer.fresh.main_text import ContentFacts, body_hash, content_of
 from gossamer.fresh.page import Fetch, Found, PageKind
 from gossamer.fresh.validators import validators
-from gossamer.model.crawl import CrawlId, RevisitRule, Terms
+from gossamer.model.crawl import CrawlId, QueryOrder, RevisitRule, Terms
 from gossamer.model.record import ItemRecord, Output, PageRecord
-from gossamer.model.request import Batch, DropReason, Lease, Outcome, Settlement, unpack
+from gossamer.model.request import Batch, DropReason, Lease, Outcome, Payload, Settlement, pack, unpack
 from gossamer.policy.change_dates import announced_changes
+from gossamer.policy.priorities import child_priority, sitemap_priority
+from gossamer.policy.scope import scope_of
+from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
 from gossamer.sinks.base import SinkThread
 
 _MISSING = 404
@@ -31,6 +34,8 @@ _REFUSALS = frozenset((DropReason.ROBOTS, DropReason.BLACKLISTED, DropReason.BLO
 """Reasons why a page may not be fetched. Other requests without a page failed."""
 _OPEN_INDEXES: Final = 16
 """Indexes that a worker keeps open. Each has a connection to its database."""
+_FEED: Final = pack(Payload(sitemap=True, listed=True))
+"""Payload of a feed that a page names."""
 OpenIndex = Callable[[CrawlId, Terms], PageIndex]
 """Opens the index of a crawl whose requests have these terms."""
 
@@ -38,9 +43,11 @@ OpenIndex = Callable[[CrawlId, Terms], PageIndex]
 class IndexedVisits:
     """Indexes of crawls, opened when their first results come. Implements VisitedPages (commit/committer.py)."""
 
-    def __init__(self, open_index: OpenIndex, thread: SinkThread) -> None:
+    def __init__(self, open_index: OpenIndex, thread: SinkThread, *, secret: int) -> None:
+        """`secret`: the frontier's key for fingerprints."""
         self._open_index = open_index
         self._thread = thread
+        self._secret = secret
         self._indexes: OrderedDict[CrawlId, PageIndex] = OrderedDict()
 
     async def enter(self, finished: Sequence[FinishedLease]) -> None:
@@ -69,6 +76,9 @@ class IndexedVisits:
     def _enter(self, crawls: dict[CrawlId, list[FinishedLease]]) -> None:
         for crawl, pages in crawls.items():
             index = self._index(crawl, pages[-1].settlement.lease.terms)
+            for page in pages:
+                if page.dates:
+                    _announce(index, page)
             _drop_known(index, [page for page in pages if page.batches])
             fetches: dict[str, Fetch] = {}
             for page in pages:
@@ -83,10 +93,29 @@ class IndexedVisits:
                                 for one in found
                             ]
                         fetches.update((fetch.url, fetch) for fetch in found)
+                        if not index.ignores_feeds and (feeds := [url for fetch in found for url in fetch.feeds]):
+                            self._add_feeds(index, page, feeds)
             index.settle(list(fetches.values()))
-            for page in pages:
-                if page.dates:
-                    index.announce(announced_changes(page.dates, now=index.clock()))
+
+    def _add_feeds(self, index: PageIndex, page: FinishedLease, urls: Sequence[str]) -> None:
+        """Add the feeds that a page names to its links, as far as they are new, in scope and not too many. They are
+        read as sitemaps."""
+        lease = page.settlement.lease
+        terms = lease.terms
+        if terms.maxdepth is not None and lease.depth >= terms.maxdepth:
+            return
+        scope = scope_of(msgspec.structs.replace(terms, deny_extensions=()))
+        batches: dict[str, Batch] = {}
+        for url in index.admit_feeds([url for url in urls if scope.reason(url) is None]):
+            domain = registered_domain(host(url))
+            if (batch := batches.get(domain)) is None:
+                priority = sitemap_priority(child_priority(lease.priority))
+                batch = batches[domain] = Batch(lease.spider, domain, priority, lease.depth + 1, payloads=[])
+            compared = with_sorted_query(url) if terms.query_order is QueryOrder.IGNORED else url
+            batch.urls.append(url)
+            batch.fingerprints.append(fingerprint(compared, seed=spider_seed(self._secret, lease.spider)))
+            batch.payloads = [*(batch.payloads or ()), _FEED]
+        page.batches = [*page.batches, *batches.values()]
 
     def _index(self, crawl: CrawlId, terms: Terms) -> PageIndex:
         """Return the index of a crawl, with the options of its latest request."""
@@ -136,7 +165,7 @@ def fetches_of(
             return fetches
     etag, modified = validators(record.response_headers)
     url = record.response_url if is_moved else record.url
-    body, content = 0, PageContent(0)
+    body, content = 0, ContentFacts(0)
     if found is Found.CONTENT:
         body = body_hash(output.body)
         headers = [(name, value) for name, value in record.header_pairs]
@@ -155,6 +184,7 @@ def fetches_of(
             sketch=content.sketch,
             items=items,
             link_set=content.link_set,
+            feeds=content.feeds,
             etag=etag,
             modified=modified,
             new_links=output.new_links,
@@ -175,12 +205,30 @@ def _found(record: PageRecord) -> Found:
     return Found.REFUSED if record.reason in _REFUSALS else Found.FAILED
 
 
+def _announce(index: PageIndex, page: FinishedLease) -> None:
+    """Enter the times of last changes that a sitemap announces, also of sitemaps that it names for the first time."""
+    times = announced_changes(page.dates, now=index.clock())
+    unknown = set(index.announce(times).unknown)
+    if unknown and (parts := [url for batch in page.batches if _is_sitemap(batch) for url in batch.urls]):
+        index.enter([url for url in parts if url in unknown], depth=page.settlement.lease.depth, announced=times)
+
+
+def _is_sitemap(batch: Batch) -> bool:
+    """Return whether a batch has sitemaps, all of whose payloads are equal."""
+    first = batch.payloads[0] if batch.payloads else None
+    return first is not None and unpack(first).sitemap
+
+
 def _drop_known(index: PageIndex, pages: Sequence[FinishedLease]) -> None:
     """Take the links to pages that the index knows out of these results, because it decides when they are fetched
     again. Count the others."""
     key = index.key
     keys = {url: key(url) for page in pages for batch in page.batches for url in batch.urls}
     known = index.known(keys.values())
+    parts = {keys[url] for page in pages if page.dates for batch in page.batches if _is_sitemap(batch)
+             for url in batch.urls}  # fmt: skip
+    if parts:
+        known -= index.wanted_parts(parts)
     for page in pages:
         new = left_out = 0
         for batch in page.batches:

@@ -190,6 +190,8 @@ class RevisitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Cron line of the minutes in which visits may begin. Empty: at any time."""
     zone: str = "UTC"
     """Name of the time zone of all windows."""
+    ignore_feeds: bool = False
+    """True: feeds that pages name are not visited."""
 
     @property
     def budget_rate(self) -> float | None:

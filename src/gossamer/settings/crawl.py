@@ -448,6 +448,11 @@ class CrawlSettings(SettingGroup):
         "Time zone of these windows, such as Europe/Berlin",
         option=SettingOption(HOW_FAST, "ZONE"),
     )
+    ignore_feeds: bool = field_of(
+        False,
+        "With recrawl, do not visit the feeds (RSS, Atom) that pages name, whose entries are new pages",
+        option=SettingOption(WHAT),
+    )
     tell_unchanged: bool = field_of(
         False,
         "With recrawl, also note the fetches that found no change, as unchanged",

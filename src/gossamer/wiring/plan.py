@@ -482,7 +482,7 @@ def check_recrawl(settings: Settings, *, fresh: bool) -> None:
     BadInput."""
     crawl = settings.crawl
     if not keeps_index(settings):
-        for name in ("budget", "recrawl_rule", "recrawl_window", "tell_unchanged", "versions", "index"):
+        for name in ("budget", "recrawl_rule", "recrawl_window", "ignore_feeds", "tell_unchanged", "versions", "index"):
             if getattr(crawl, name):
                 raise BadInput(
                     f"the crawl is not kept up to date. Add {named('recrawl', True)} or {named('recrawl_once', True)}.",
@@ -538,6 +538,7 @@ def revisit_options(settings: Settings) -> RevisitOptions | None:
         versions=crawl.versions,
         window=crawl.recrawl_window,
         zone=crawl.recrawl_zone,
+        ignore_feeds=crawl.ignore_feeds,
     )
 
 

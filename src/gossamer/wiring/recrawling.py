@@ -52,10 +52,11 @@ def delete_index(note: CrawlNote) -> None:
     index.delete()
 
 
-def open_visits(settings: Settings, *, of_service: bool) -> IndexedVisits:
-    """Return the indexes of the crawls that a worker fetches for. `of_service`: it is a worker of a service."""
+def open_visits(settings: Settings, *, secret: int, of_service: bool) -> IndexedVisits:
+    """Return the indexes of the crawls that a worker fetches for. `secret`: the frontier's key for fingerprints.
+    `of_service`: it is a worker of a service."""
     opened = partial(_open_shared_index if of_service else open_index, settings)
-    return IndexedVisits(opened, SinkThread("page-index"))
+    return IndexedVisits(opened, SinkThread("page-index"), secret=secret)
 
 
 def _open_shared_index(settings: Settings, crawl: CrawlId, terms: Terms) -> PageIndex:

@@ -297,7 +297,7 @@ class _WorkerParts:
             return None
         from gossamer.wiring.recrawling import open_visits  # imported late: most crawls have no index
 
-        return open_visits(self._settings, of_service=self._run is None)
+        return open_visits(self._settings, secret=self._frontier.secret, of_service=self._run is None)
 
     def _shared_memory(self, seen: SeenTable | None) -> SharedMemory:
         """Return the caches of the worker's contexts."""

@@ -2,14 +2,14 @@
 
 import pytest
 
-from gossamer.fresh.main_text import PageContent, body_hash, content_of
+from gossamer.fresh.main_text import ContentFacts, body_hash, content_of
 from gossamer.model.crawl import RevisitRule
 from gossamer.policy.urls import fingerprint
 
 PAGE = "<html><head><title>A</title></head><body>{}<main><h1>Title</h1><p>Some words.</p>{}</main>{}</body></html>"
 
 
-def content(body: bytes, encoding: str = "utf-8", *, is_html: bool = True, drop: str = "") -> PageContent:
+def content(body: bytes, encoding: str = "utf-8", *, is_html: bool = True, drop: str = "") -> ContentFacts:
     rule = RevisitRule(match="", drop=drop)
     return content_of(
         body, encoding, "https://a.test/d/", rule=rule, is_html=is_html, key_of=lambda url: fingerprint(url, seed=0)
@@ -40,7 +40,7 @@ def test_words_count() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"%PDF-1.7", "ä".encode()])
 def test_what_is_no_html_is_compared_by_its_bytes(body: bytes) -> None:
-    assert content(body, "", is_html=False) == PageContent(body_hash(body))
+    assert content(body, "", is_html=False) == ContentFacts(body_hash(body))
     assert body_hash(body) != 0
 
 

@@ -118,6 +118,7 @@ SAME_CRAWL: dict[str, Any] = {
     "recrawl_rule": ("/x every=1h",),
     "recrawl_window": "* 1-5 * * *",
     "recrawl_zone": "Europe/Berlin",
+    "ignore_feeds": True,
     "tell_unchanged": True,
     "versions": 3,
     "index": "x.db",

@@ -84,6 +84,7 @@ class RecrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     versions: int | None = None
     window: str | None = None
     time_zone: str | None = None
+    ignore_feeds: bool | None = None
 
     def with_defaults(self, defaults: "RecrawlRequest") -> "RecrawlRequest":
         """Return these options, and those of the defaults that are not given here."""
@@ -111,6 +112,7 @@ class RecrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             versions=self.versions or 0,
             window=self.window or "",
             zone=self.time_zone or "UTC",
+            ignore_feeds=bool(self.ignore_feeds),
         )
 
 
