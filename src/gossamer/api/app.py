@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer import __version__
 from gossamer.api import (
+    audit,
     changes,
     classic,
     crawl_report,
@@ -45,6 +46,7 @@ from gossamer.control.domains import PolicyList
 from gossamer.errors import GossamerError
 from gossamer.model.messages.reader import REQUESTS, schema
 from gossamer.telemetry import logs
+from gossamer.web.audit import AuditedRequests
 from gossamer.web.bodies import BodyLimit
 from gossamer.web.problems import Problem, internal_error
 from gossamer.web.rates import RateLimit
@@ -61,7 +63,7 @@ character, percent-encoded."""
 _ROUTERS = (
     submit.router, crawls.router, crawls.crawl_router, events.router, pages.router, changes.router, past.router,
     pace.crawl_router, crawl_report.router, urls.router, domains.router, pace.domain_router, topics.router,
-    status.cluster, classic.router, status.health, openapi.docs,
+    status.cluster, audit.router, classic.router, status.health, openapi.docs,
 )  # fmt: skip
 """All endpoints, in the order of the description. No two match the same path."""
 _MESSAGE_SCHEMAS = {
@@ -112,8 +114,8 @@ def create_probes(context: ApiContext) -> FastAPI:
 
 
 def _add_common_middleware(app: FastAPI, context: ApiContext) -> None:
-    """Add the two outermost layers. The one that is added last is the outermost: it turns what inner layers raise into
-    responses."""
+    """Add the outermost layers. The one that is added last is the outermost: it sees the responses into which the next
+    one turns what inner layers raise."""
     app.add_middleware(
         RateLimit,
         per_second=context.max_requests_per_second,
@@ -123,6 +125,7 @@ def _add_common_middleware(app: FastAPI, context: ApiContext) -> None:
         answer=problem_response,
     )
     app.add_middleware(RequestMiddleware, context=context)
+    app.add_middleware(AuditedRequests, trail=context.audit)
 
 
 def stop_streams(app: FastAPI) -> None:
@@ -150,7 +153,7 @@ def routes() -> FastAPI:
         exception_handlers={HTTPException: _on_http_error, RequestValidationError: _on_invalid_parameter},
     )
     for router in _ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(audit.audited)])
     app.openapi = lambda: _description(app)  # type: ignore[method-assign]
     return app
 

@@ -11,9 +11,11 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from gossamer.api.audit import begin
 from gossamer.api.context import CRAWL_PATH, Context, PathCrawl, check_fields, read_object
 from gossamer.api.openapi import Limit, ResponseModel, refusals
 from gossamer.api.problems import bad_request, not_found
+from gossamer.control.changes import crawl_subject
 from gossamer.errors import BadInput
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.page import Change
@@ -22,6 +24,7 @@ from gossamer.model.crawl import CrawlId
 from gossamer.net.names import domain_name
 from gossamer.policy.scope import scope_of
 from gossamer.policy.urls import from_user_input, host, registered_domain
+from gossamer.storage.audit import shown
 
 _MOST_URLS = 10_000
 """URLs of one announcement: the limit of IndexNow."""
@@ -116,6 +119,7 @@ async def announce_changes(context: Context, crawl: PathCrawl, request: Request)
         raise bad_request("name the host of the URLs", where="host")
     if not isinstance(urls, list) or not urls or len(urls) > _MOST_URLS or not all(isinstance(u, str) for u in urls):
         raise bad_request(f"list 1 to {_MOST_URLS:,} URLs as texts", where="urlList")
+    await begin(request, "changes.announce", crawl_subject(crawl), host=shown(name), urls=len(urls))
     return await asyncio.to_thread(_announce, context.indexes, crawl, name, urls)
 
 

@@ -13,14 +13,17 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from gossamer.api import openapi as describe
+from gossamer.api.audit import begin_change
 from gossamer.api.context import ApiContext, Context, parse_json
 from gossamer.api.problems import OUTAGE_RETRY_SECONDS, failure, success
 from gossamer.api.status import is_bus_available, is_frontier_available, troubles_everywhere, waited_for
 from gossamer.control.admission import DUPLICATE, AdmittedRequest
+from gossamer.control.changes import made_change, refusal_in, requested_change, submission
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import BusError, FrontierError, RequestRejected
 from gossamer.model.messages import answers
 from gossamer.model.messages.reader import schema
+from gossamer.web.audit import audit_of
 
 # Scrapy Cluster's own messages; clients compare them.
 _NOT_JSON = "The payload must be valid JSON."
@@ -125,6 +128,7 @@ async def feed(context: Context, request: Request) -> Response:
     try:
         kind, parsed = context.dispatcher.read(given)
         if kind == CRAWL:
+            await begin_change(request, submission([parsed]))
             result, response = await _submit(context, parsed)
         else:
             result, response = await _answer(request, kind, parsed, given)
@@ -160,8 +164,14 @@ async def _submit(context: ApiContext, admitted: AdmittedRequest) -> tuple[str, 
 
 async def _answer(request: Request, kind: str, parsed: Any, given: dict[str, Any]) -> tuple[str, Response]:
     """Answer any other request. Return the result for the counters, and the response."""
+    frontier, entry = request.app.state.context.frontier, audit_of(request)
+    if (change := await requested_change(frontier, kind, parsed)) is not None:
+        await begin_change(request, change)
     # `poll_id` is empty if there is an answer, which may be null.
     answer, poll_id = await request.app.state.pending.ask(kind, parsed, given)
+    if entry.is_open and answer is not None:
+        entry.refusal = refusal_in([answer])
+        entry.note(**await made_change(frontier, parsed))
     return "accepted", success({"poll_id": poll_id} if poll_id else answer)
 
 

@@ -23,6 +23,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.messages.reader import decode_json
 from gossamer.net.paths import path_of
+from gossamer.storage.audit import AuditTrail
 from gossamer.telemetry.metrics import Metrics
 from gossamer.valkey.shards import Shards
 from gossamer.web.connections import ConnectionLimits
@@ -71,6 +72,8 @@ class ApiContext:
     may lose its requests, which are then answered twice."""
     history: "HistoryStore | None" = None
     """Memory of crawls. None: the service keeps no history."""
+    audit: AuditTrail | None = None
+    """Takes an entry of each change. None: the service keeps no history."""
     indexes: "IndexStore | None" = None
     """Page indexes of crawls that are kept up to date. None: the service keeps none."""
     per_app: bool = True

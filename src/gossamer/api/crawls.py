@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from pydantic import Field
 
 from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
@@ -25,6 +25,7 @@ from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
 from gossamer.model.info import CrawlInfo
 from gossamer.telemetry.patterns import growth_sentence, leading_patterns
+from gossamer.web.audit import audit_of
 from gossamer.web.problems import Problem
 
 if TYPE_CHECKING:
@@ -371,6 +372,7 @@ async def check_known(context: ApiContext, crawl: CrawlId) -> None:
 async def stop_crawl(
     context: Context,
     crawl: PathCrawl,
+    request: Request,
     spiderid: Annotated[
         str | None, Query(description="Stop only this spider's part", min_length=1, max_length=1000)
     ] = None,
@@ -379,6 +381,7 @@ async def stop_crawl(
     the setting stopped_retention has passed. A crawl that has finished stays as it is, unless a Scrapy process waits
     for more of it: that closes."""
     purged = await context.frontier.stop_crawl(crawl, spider=spiderid)
+    audit_of(request).note(purged=purged)
     info = await context.frontier.crawl_info(crawl)
     if info is None:
         raise unknown_crawl(crawl)
@@ -416,6 +419,7 @@ async def crawl_request(context: Context, crawl: PathCrawl) -> CrawlTemplate:
 async def retry_crawl(
     context: Context,
     crawl: PathCrawl,
+    request: Request,
     reason: Annotated[
         str, Query(description="Only requests that failed for this reason, such as `http_503`", max_length=200)
     ] = "",
@@ -430,6 +434,7 @@ async def retry_crawl(
     result = await retry_failed(context.frontier, crawl, reason=reason, url=url)
     if result is None:
         raise unknown_crawl(crawl)
+    audit_of(request).note(retried=result.retried)
     return RetriedCrawl(appid=crawl.appid, crawlid=crawl.crawlid, **result._asdict())
 
 

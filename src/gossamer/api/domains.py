@@ -19,6 +19,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from gossamer.api import openapi as describe
+from gossamer.api.audit import begin
 from gossamer.api.context import ApiContext, Context, check_fields, media_type, parse_json, read_object
 from gossamer.api.openapi import Limit, ResponseModel, refusals
 from gossamer.api.problems import bad_request
@@ -41,12 +42,16 @@ from gossamer.model.crawl import (
     WINDOW_SECONDS_RANGE,
     DomainPolicy,
 )
+from gossamer.net.paths import path_of
+from gossamer.web.audit import operation_action
 from gossamer.web.problems import Problem
 
 # Media types that mean YAML. More may be added; clients send those that are here.
 YAML = "application/yaml"
 _YAML_TYPES = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
 
+_AUDITED_DOMAINS = 100
+"""Domains whose policies an entry of the audit has, of those that one request changes."""
 _PAGE_FIELDS = ("version", "cursor")
 """Fields of PolicyPage that are not policies; PUT ignores them, so that an edited answer of GET can be sent back."""
 
@@ -212,6 +217,8 @@ async def replace_domains(context: Context, request: Request) -> Response:
         text = _without_page_fields(text)
     # In a thread, because parsing a long text takes seconds.
     default, policies = await asyncio.to_thread(load_policies, text)
+    changed = await _changed_policies(request, default, policies)
+    await begin(request, "domains.replace", DEFAULT_POLICY, **changed)
     for _ in range(EDIT_ATTEMPTS):
         version = await context.frontier.policies_version()
         if accepted_tags and _tag(version) not in accepted_tags:
@@ -222,6 +229,21 @@ async def replace_domains(context: Context, request: Request) -> Response:
             continue  # if the client accepts any version, its edit is repeated on the new one
         return _json({"version": version, "domains": len(policies)}, _etag(version))
     raise PoliciesChanged
+
+
+async def _changed_policies(
+    request: Request, default: DomainPolicy, policies: Mapping[str, DomainPolicy]
+) -> dict[str, Any]:
+    """Return what new policies change, for the audit: of some domains, with the number of all."""
+    old_default, old, _, _ = await request.app.state.policies.read()
+    before, after = {DEFAULT_POLICY: old_default, **old}, {DEFAULT_POLICY: default, **policies}
+    none = DomainPolicy()
+    names = sorted(name for name in before | after if before.get(name, none) != after.get(name, none))
+    return {
+        "changed": len(names),
+        "before": {name: policy_fields(before.get(name, none)) for name in names[:_AUDITED_DOMAINS]},
+        "after": {name: policy_fields(after.get(name, none)) for name in names[:_AUDITED_DOMAINS]},
+    }
 
 
 def _without_page_fields(text: bytes) -> bytes:
@@ -326,11 +348,14 @@ async def _edit(
     comes between, so it must do nothing else. Raises PoliciesChanged if If-Match names another version."""
     name = _policy_name(domain)
     accepted_tags = _if_match(request)
+    action = operation_action(request.scope["route"].operation_id)
     for _ in range(EDIT_ATTEMPTS):
         before = await context.frontier.domain_policy(name)
         if accepted_tags and _tag(policy_fields(before)) not in accepted_tags:
             break
         after = change(before)
+        facts = {"before": policy_fields(before), "after": policy_fields(after)}
+        await begin(request, action, path_of(name or DEFAULT_POLICY), **facts)
         try:
             # None removes the policy: an empty one must not stay in the list of policies.
             await context.frontier.set_domain_policy(name, None if after == DomainPolicy() else after, expected=before)

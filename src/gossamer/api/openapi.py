@@ -367,6 +367,23 @@ EXAMPLES: dict[tuple[str, str], Any] = {
             }
         ]
     },
+    ("list_audit", "200"): {
+        "items": [
+            {
+                "id": 17,
+                "at": 1767225600.0,
+                "actor": "token",
+                "origin": "192.0.2.7",
+                "action": "domain.change",
+                "subject": "example.com",
+                "details": {"before": {"hits": 2, "window": 1.0}, "after": {"hits": 10, "window": 1.0}},
+                "outcome": "done",
+                "status": 200,
+                "reason": "",
+            }
+        ],
+        "cursor": "",
+    },
     ("list_domains", "200"): {"version": 7, "default": {}, "domains": {"example.com": _POLICY}, "cursor": ""},
     ("replace_domains", "200"): {"version": 8, "domains": 1},
     ("show_domain", "200"): _DOMAIN,

@@ -19,6 +19,7 @@ from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
 from gossamer.api import openapi as describe
+from gossamer.api.audit import begin_change
 from gossamer.api.context import (
     JSON_LINES,
     ApiContext,
@@ -31,9 +32,11 @@ from gossamer.api.openapi import ResponseModel, refusals
 from gossamer.api.problems import bad_request
 from gossamer.control import stats
 from gossamer.control.admission import DUPLICATE, AdmittedRequest, SubmitResult
+from gossamer.control.changes import submission
 from gossamer.control.dispatcher import CRAWL
 from gossamer.errors import FrontierError, RequestRejected
 from gossamer.net.paths import path_of
+from gossamer.web.audit import audit_of
 from gossamer.web.problems import Problem
 
 MAX_BATCH = 10_000
@@ -243,7 +246,7 @@ async def submit(context: Context, request: Request, idempotency_key: Idempotenc
     if known is not None:
         return known
     key = SubmissionKey(memory.digest, is_repeated=await memory.begin())
-    return await memory.keep(await _submit(context, request, body, key))
+    return await memory.keep(await _submit(request, body, key))
 
 
 class SubmissionKey(msgspec.Struct, frozen=True):
@@ -255,28 +258,30 @@ class SubmissionKey(msgspec.Struct, frozen=True):
     """True: an earlier attempt may have added the requests."""
 
 
-async def _submit(context: ApiContext, request: Request, body: bytes, key: SubmissionKey) -> Response:
+async def _submit(request: Request, body: bytes, key: SubmissionKey) -> Response:
     """Submit the requests in a body."""
     counter: SubmissionCounter = request.app.state.submissions
     if is_json_lines(request):
-        return await _submit_batch(context, counter, split_lines(body), key)
+        return await _submit_batch(request, counter, split_lines(body), key)
     given = parse_json(body)
     if isinstance(given, list):
-        return await _submit_batch(context, counter, given, key)
+        return await _submit_batch(request, counter, given, key)
     if not isinstance(given, dict):
         raise bad_request("the body must be a JSON object or array")
-    return await _submit_one(context, counter, given, key)
+    return await _submit_one(request, counter, given, key)
 
 
 async def _submit_one(
-    context: ApiContext, counter: SubmissionCounter, given: dict[str, Any], key: SubmissionKey
+    request: Request, counter: SubmissionCounter, given: dict[str, Any], key: SubmissionKey
 ) -> Response:
     """Submit one request, and return the response. Raises RequestRejected, and Problem if the crawl refuses it."""
+    context: ApiContext = request.app.state.context
     try:
         admitted = _read(context, given, key.digest)
     except RequestRejected:
         counter.count(CRAWL, "rejected")
         raise
+    await begin_change(request, submission([admitted]))
     [submitted] = await context.dispatcher.submit([admitted])
     result = _counted_result(counter, submitted, is_repeated=key.is_repeated)
     if result.field:
@@ -292,11 +297,12 @@ async def _submit_one(
 
 
 async def _submit_batch(
-    context: ApiContext, counter: SubmissionCounter, values: Sequence[Any], key: SubmissionKey
+    request: Request, counter: SubmissionCounter, values: Sequence[Any], key: SubmissionKey
 ) -> Response:
     """Submit several requests. Return a 207 with a result for each, in their order."""
     if len(values) > MAX_BATCH:
         raise bad_request(f"a batch may have {MAX_BATCH:,} requests, not {len(values):,}")
+    context: ApiContext = request.app.state.context
     results: dict[int, RequestResult] = {}  # by position in the batch
     admitted: dict[int, AdmittedRequest] = {}
     for position, value in enumerate(values):
@@ -305,6 +311,8 @@ async def _submit_batch(
         except RequestRejected as fault:
             counter.count(CRAWL, "rejected")
             results[position] = RequestResult(added=False, reason=fault.reason, field=fault.field, status=400)
+    if admitted:
+        await begin_change(request, submission([*admitted.values()]))
     for position, submitted in zip(admitted, await context.dispatcher.submit([*admitted.values()]), strict=True):
         results[position] = _counted_result(counter, submitted, is_repeated=key.is_repeated)
     items = [results[position] for position in range(len(values))]
@@ -314,6 +322,7 @@ async def _submit_batch(
         refused=sum(item.status >= 400 for item in items),
         items=items,
     )
+    audit_of(request).note(added=body.added, duplicates=body.duplicates, refused=body.refused)
     return Response(body.model_dump_json(), 207, media_type="application/json")
 
 

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from gossamer.api import openapi as describe
+from gossamer.api.audit import begin
 from gossamer.api.context import Context
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.pages import decode_cursor, encode_cursor
@@ -165,5 +166,6 @@ async def replay_dead_letter(context: Context, request: Request) -> Response:
         raise bad_request(str(error).partition("\n")[0]) from None
     if given.topic not in context.topics.requests:
         raise bad_request(f"must be one of {', '.join(context.topics.requests)}", where="topic")
+    await begin(request, "dead_letter.replay", given.topic)
     await context.bus.publish(given.topic, [value])
     return Response(status_code=204)

@@ -9,11 +9,13 @@ from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId
 from gossamer.model.info import CrawlInfo
 from gossamer.settings import Settings
+from gossamer.storage.audit import AuditFilter
 from gossamer.wiring.history import has_history, open_history
 
 if TYPE_CHECKING:
     from gossamer.history.crawls import PastCrawl
     from gossamer.history.store import HistoryStore
+    from gossamer.storage.sql.audit import AuditEntryRow
 
 
 class FailureExamples(NamedTuple):
@@ -42,6 +44,12 @@ async def failure_examples(settings: Settings, info: CrawlInfo) -> list[FailureE
         found = {} if history is None else await history.failures(info.crawl, since=info.started)
     counts = sorted(info.total().failed.items(), key=lambda pair: (-pair[1], pair[0]))
     return [FailureExamples(reason, count, [row.url for row in found.get(reason, [])]) for reason, count in counts]
+
+
+async def audit_entries(settings: Settings, chosen: AuditFilter, *, limit: int) -> "list[AuditEntryRow] | None":
+    """Return the latest entries of the audit of a service. None where no service has kept a history."""
+    async with _opened(settings) as history:
+        return None if history is None else await history.audit(chosen, limit=limit)
 
 
 async def forget_past(settings: Settings, crawl: CrawlId) -> None:

@@ -4,13 +4,15 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, delete, func, select, tuple_
 
-from gossamer.history.tables import crawls, domains, ends, failures, rates
+from gossamer.history.tables import changes, crawls, domains, ends, failures, rates
 from gossamer.storage.sql.batches import delete_batch
 
 BATCH: Final = 500
 """Rows that one transaction deletes or looks at. Writers wait meanwhile."""
 _CRAWLS: Final = 50
 """Crawls whose rows one transaction looks for."""
+MAX_CHANGES: Final = 1_000_000
+"""Entries of the audit that are kept, the latest ones: programs that submit URL by URL make many."""
 _FINE_SECONDS: Final = 2 * 86400.0
 """Age up to which a crawl has a rate for each minute. Older ones are one for each hour."""
 
@@ -35,6 +37,8 @@ def sweep(connection: Connection, *, before: float) -> bool:
         (ends, ends.c.at < before, ends.c.at),
         (failures, failures.c.at < before, failures.c.at),
         (rates, rates.c.minute < int(before // 60), rates.c.minute),
+        (changes, changes.c.at < before, changes.c.at),
+        (changes, changes.c.id <= _latest_change(connection) - MAX_CHANGES, changes.c.id),
     ]
     left = BATCH
     for table, which, order in [*(of_crawls if tokens else []), *by_age]:
@@ -42,6 +46,10 @@ def sweep(connection: Connection, *, before: float) -> bool:
         if not left:
             return True
     return len(tokens) == _CRAWLS
+
+
+def _latest_change(connection: Connection) -> int:
+    return connection.scalar(select(func.max(changes.c.id))) or 0
 
 
 def thin_rates(connection: Connection, *, now: float, after: RatePosition) -> tuple[RatePosition, bool]:

@@ -24,10 +24,13 @@ from gossamer.history.crawls import CrawlFilter, PastCrawl
 from gossamer.history.database import HistoryDatabase
 from gossamer.history.rates import RatePoint
 from gossamer.history.retention import RatePosition
-from gossamer.history.tables import EndRow, FailureRow
+from gossamer.history.tables import EndRow, FailureRow, changes
 from gossamer.model.crawl import CrawlId
 from gossamer.model.info import CrawlInfo
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
+from gossamer.storage.audit import AuditFilter, AuditWrite
+from gossamer.storage.sql import audit
+from gossamer.storage.sql.audit import AuditEntryRow
 
 T = TypeVar("T")
 
@@ -36,6 +39,7 @@ _READ_SECONDS: Final = 5.0
 _AWAY_SECONDS: Final = 2.0
 """Time after an outage for which reads fail at once, so that pages do not wait one after the other. Then one read tries
 again, while the others go on failing."""
+_ALL_CHANGES: Final = AuditFilter()
 
 
 class HistoryStore:
@@ -91,6 +95,10 @@ class HistoryStore:
         """Delete all that is remembered of a crawl, which the frontier must have forgotten."""
         await self._write(lambda connection: crawls.forget(connection, crawl))
 
+    async def write_audit(self, writes: Sequence[AuditWrite]) -> list[int]:
+        """Add entries to the audit, or complete them, and return their numbers."""
+        return await self._write(lambda connection: audit.write(connection, changes, writes))
+
     async def take_turn(self, name: str, *, owner: str, seconds: float) -> bool:
         """Take or keep a turn for some seconds. Return whether `owner` has it now."""
         return await self._write(lambda connection: turns.take(connection, name, owner=owner, seconds=seconds))
@@ -141,6 +149,12 @@ class HistoryStore:
     async def rates(self, crawl: CrawlId, *, started: float) -> list[RatePoint]:
         """Return the speed of the run that began at `started`, the earliest first."""
         return await self._read(lambda connection: rates.of_crawl(connection, crawl, started=started))
+
+    async def audit(
+        self, chosen: AuditFilter = _ALL_CHANGES, *, before: int | None = None, limit: int
+    ) -> list[AuditEntryRow]:
+        """Return entries of the audit, the latest first. `before`: number of the last entry of the page before."""
+        return await self._read(lambda connection: audit.page(connection, changes, chosen, before=before, limit=limit))
 
     async def close(self) -> None:
         """Wait for the calls that run, and close all connections."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Double, Index, Integer, MetaData
 
+from gossamer.storage.sql.audit import AuditEntryRow
 from gossamer.storage.sql.rows import NAMES, ROW_ID, TableRow, column
 from gossamer.storage.sql.rows import table as table_of
 from gossamer.storage.sql.text import String, Text
@@ -113,3 +114,10 @@ class TurnRow(TableRow):
 
 
 turns = table("history_turn", TurnRow)
+
+
+class ChangeRow(AuditEntryRow):
+    """An entry of the audit. `at` is by the database's clock."""
+
+
+changes = table("history_change", ChangeRow, Index(None, "at"))

@@ -20,11 +20,12 @@ from typing import Any
 
 from gossamer.bus.base import Bus, Consumer, Message, Topics
 from gossamer.control import stats
-from gossamer.control.admission import DUPLICATE, AdmittedRequest
+from gossamer.control.admission import DUPLICATE, AdmittedRequest, SubmitResult
 from gossamer.control.dispatcher import CRAWL, RequestDispatcher
 from gossamer.control.stats import Counters
 from gossamer.errors import BusError, FrontierError, RequestRejected
 from gossamer.model.messages import answers
+from gossamer.services.bus_audit import BusAudit, BusEntry
 from gossamer.services.outbound import OutboundPublisher
 from gossamer.telemetry import logs
 from gossamer.telemetry.metrics import Metrics
@@ -62,6 +63,8 @@ class _Item:
     answers: list[dict[str, Any]] = field(default_factory=list)
     deliveries: list["asyncio.Future[None]"] = field(default_factory=list)
     """Deliveries of answers that take long; each is done when its answers are durable."""
+    entry: BusEntry | None = None
+    """Entry of the audit that has begun."""
     result: str = "accepted"
     """`accepted`, `duplicate` or `expired`, for the metric, unless there is a fault. Fixed: a label of the metric."""
 
@@ -94,6 +97,8 @@ class Intake:
         self._metrics = metrics
         self._group = group
         self._batch_size = batch_size
+        self.audit: BusAudit | None = None
+        """Takes an entry of each change. Set once, before the first step. None: there is no audit."""
         self._consumer: Consumer | None = None
         self._batch: list[_Item] = []
         self._next_batch: list[_Item] = []
@@ -206,7 +211,13 @@ class Intake:
             if not may_be_added and item.request.has_expired(self._dispatcher.now()):
                 self._set_expired(item)
         items = [item for item in items if not item.done]
+        if self.audit is not None:
+            await self.audit.begin_submissions((item.message.topic, item.request) for item in items)
         results = await self._dispatcher.submit([item.request for item in items])
+        if self.audit is not None:
+            refused = {item.request.crawl.id: one.reason for item, one in zip(items, results, strict=True)}
+            taken = {item.request.crawl.id for item, one in zip(items, results, strict=True) if _is_taken(one)}
+            await self.audit.end_submissions({crawl: refused[crawl] for crawl in refused.keys() - taken})
         now = self._dispatcher.now()
         for item, submitted in zip(items, results, strict=True):
             item.done = True
@@ -234,6 +245,8 @@ class Intake:
         """Have a request other than a crawl request answered, and note the answers."""
         # Only programs of Scrapy Cluster 1.0 use the topic `inbound_actions`. None: the format that the operator set.
         format_1_0 = True if item.message.topic == self._topics.inbound_actions else None
+        if self.audit is not None and item.entry is None:
+            item.entry = await self.audit.begin(item.message.topic, item.kind, item.request)
         try:
             async with asyncio.timeout(_HANDLER_SECONDS):
                 item.answers = await self._dispatcher.handle(item.kind, item.request, format_1_0=format_1_0)
@@ -249,6 +262,9 @@ class Intake:
             reason = f"its handler failed: {type(error).__name__}: {error}"
             item.fault = RequestRejected(reason[:_MAX_REASON_CHARACTERS])
         item.done = True
+        if self.audit is not None and item.entry is not None:
+            reason = item.fault.detail if item.fault else ""
+            await self.audit.end(item.entry, item.request, item.answers, reason)
 
     # --- answers and counts -------------------------------------------------------------------------------------------
 
@@ -305,6 +321,10 @@ class Intake:
         if now - self._lag_measured_at >= _LAG_SECONDS:
             self._lag_measured_at = now
             self._metrics.lag.set(await consumer.lag())
+
+
+def _is_taken(result: SubmitResult) -> bool:
+    return result.added or result.reason == DUPLICATE
 
 
 def _event_id(message: Message) -> str:

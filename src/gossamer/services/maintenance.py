@@ -30,6 +30,7 @@ from gossamer.services.outbound import OutboundPublisher
 from gossamer.services.role import PerShardRunner
 from gossamer.sinks.history import HistoryTopic
 from gossamer.sinks.remote import BlobStore
+from gossamer.storage.audit import AuditedChange, AuditOutcome, AuditTrail
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
@@ -235,6 +236,8 @@ _LOOK_SECONDS = 0.3
 _SETTLED_SECONDS = 0.2
 """Time without a change after which the policy file counts as complete. Must exceed the pause between two writes of a
 program that writes in steps. A larger value only delays loading."""
+_POLICY_ACTOR = "policy file"
+"""Actor of its changes in the audit: fixed."""
 _POLICY_TROUBLE = "policy-file"
 """Name of the trouble that the policy file causes. Must differ from the role's name: `run_role` ends the trouble of
 that name after every successful step."""
@@ -294,6 +297,8 @@ class PolicyFile:
         self._fault = ""
         """Reason why the last version was rejected; empty: it was loaded."""
         self._lost_shards = frontier.lost_shards
+        self.audit: AuditTrail | None = None
+        """Takes an entry whenever the file is loaded. Set once, before the first step. None: there is no audit."""
 
     @property
     def pause_seconds(self) -> float:
@@ -324,9 +329,13 @@ class PolicyFile:
 
     async def _load(self, content: _Content) -> None:
         """Put the policies of this version into force, or report why they are not valid."""
+        change = AuditedChange(actor=_POLICY_ACTOR, action="domains.replace", subject=domains.DEFAULT_POLICY)
+        entry = 0 if self.audit is None else await self.audit.begin(change)
+        outcome = AuditOutcome(200)
         try:
             version = await domains.replace_all(self._frontier, content.text, whole=True)
         except BadInput as error:
+            outcome = AuditOutcome(400, error.detail)
             self._fault = f"{self._path}: {error.detail}; the policies stay as they are"
             self._troubles.update(_POLICY_TROUBLE, self._fault)
         else:
@@ -334,6 +343,8 @@ class PolicyFile:
             self._report_loaded()
             log.info("%s %s version %d", logs.POLICIES_LOADED, self._path, version)
         self._processed, self._newest = content.stamp, None
+        if self.audit is not None:
+            await self.audit.end(entry, change, outcome)
 
     def _is_settled(self, content: _Content) -> bool:
         """Return whether the file has not changed for `_SETTLED_SECONDS`, as far as this process has seen.

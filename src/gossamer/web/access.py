@@ -19,7 +19,7 @@ from gossamer.net.loopback import is_loopback
 _HOST = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[A-Za-z0-9.-]+))(?::[0-9]{0,5})?")
 """Host of RFC 9110: without a user, blanks or other characters that names and addresses of this machine do not have."""
 _ORIGIN = re.compile(r"https?://([^/?#@\\\s]+)", re.IGNORECASE)
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods of requests that change nothing. A person may follow a link of any page."""
 _OWN_SITES = frozenset({"same-origin", "none"})
 
@@ -46,7 +46,7 @@ def foreign_page_fault(method: str, headers: Headers) -> str:
     Programs send neither Sec-Fetch-Site nor Origin. Where a browser sends Sec-Fetch-Site, Origin does not count: behind
     a proxy, it may differ from Host.
     """
-    if method in _SAFE_METHODS:
+    if method in SAFE_METHODS:
         return ""
     sites = headers.getlist("sec-fetch-site")
     is_own = _OWN_SITES.issuperset(sites) if sites else not headers.getlist("origin") or _is_own(headers)

@@ -34,6 +34,7 @@ from gossamer.model.crawl import CrawlId
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits, is_about_rendering
 from gossamer.model.messages.requests import RecrawlRequest
 from gossamer.net.guard import parse_networks
+from gossamer.services.bus_audit import BusAudit
 from gossamer.services.intake import Intake
 from gossamer.services.maintenance import Expirer, Finisher, PolicyFile, Reaper
 from gossamer.services.outbound import OutboundPublisher
@@ -45,6 +46,7 @@ from gossamer.settings.service import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES
 from gossamer.sinks.bus import BusSink
 from gossamer.sinks.history import HistoryTopic
 from gossamer.sinks.remote import BlobStore
+from gossamer.storage.audit import AuditTrail
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
 from gossamer.telemetry.recordings import FOLDER
@@ -66,7 +68,9 @@ STREAMS = "streams"
 """Address of the bus on the frontier's own server."""
 _NOTED_CRAWLS = 10_000
 """Crawls whose latest options for visits are remembered. More take memory, fewer are noted in their indexes again."""
-_KAFKA = "kafka://"
+KAFKA = "kafka"
+"""Actor of changes in the audit that messages of a Kafka bus ask for; those of streams have the bus's address."""
+_KAFKA = f"{KAFKA}://"
 """Beginning of the address of a Kafka bus."""
 
 
@@ -146,6 +150,8 @@ class ServiceContext:
     blobs: BlobStore
     history: "HistoryStore | None"
     """Memory of crawls. None: the service keeps no history, or this process does not need it."""
+    audit: AuditTrail | None
+    """Audit in the history. None: there is no history."""
     indexes: IndexStore | None
     """Page indexes of crawls that are kept up to date. None: there is no place for them."""
     id: str = field(default_factory=lambda: token_hex(6))
@@ -187,6 +193,7 @@ async def open_service(
                 troubles=troubles,
                 blobs=blobs,
                 history=history,
+                audit=_audit(history),
                 indexes=indexes,
             )
         finally:
@@ -197,6 +204,14 @@ async def open_service(
             await bus.close()
     finally:
         await shards.close()
+
+
+def _audit(history: "HistoryStore | None") -> AuditTrail | None:
+    if history is None:
+        return None
+    from gossamer.history.audit import HistoryAudit  # needs an extra
+
+    return HistoryAudit(history)
 
 
 def make_history_topic(settings: Settings, bus: Bus) -> HistoryTopic:
@@ -397,11 +412,15 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
     frontier, bus, troubles = context.frontier, context.bus, context.troubles
     outbound, counters, metrics = context.outbound, context.counters, context.metrics
     service = settings.service
+    intake = Intake(
+        bus, context.topics, context.dispatcher, outbound, counters, metrics,
+        group=settings.topics.group, batch_size=service.batch,
+    )  # fmt: skip
+    if context.audit is not None:
+        actor = STREAMS if isinstance(bus, StreamsBus) else KAFKA
+        intake.audit = BusAudit(context.audit, frontier, actor=actor)
     roles: list[Role] = [
-        Intake(
-            bus, context.topics, context.dispatcher, outbound, counters, metrics,
-            group=settings.topics.group, batch_size=service.batch,
-        ),
+        intake,
         Expirer(frontier, troubles),
         Finisher(
             frontier, outbound, counters, metrics, troubles, history=make_history_topic(settings, bus), now=time.time
@@ -439,7 +458,9 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
             Recrawler(frontier, bus, context.topics, context.indexes, secret=frontier.secret, owner=context.id)
         )
     if service.policy_file:
-        roles.append(PolicyFile(frontier, Path(service.policy_file), troubles))
+        policy_file = PolicyFile(frontier, Path(service.policy_file), troubles)
+        policy_file.audit = context.audit
+        roles.append(policy_file)
     return roles
 
 
@@ -480,6 +501,7 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
             answer_retention_seconds=service.answer_retention,
             per_app=settings.topics.per_app,
             history=context.history,
+            audit=context.audit,
             indexes=context.indexes,
         )
     )

@@ -10,7 +10,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import func, select
 
 from gossamer.errors import BadInput, HistoryRefused, HistoryUnavailable
-from gossamer.history import tables
+from gossamer.history import retention, tables
+from gossamer.history.audit import HistoryAudit
 from gossamer.history.database import HistoryDatabase
 from gossamer.history.failures import EXAMPLES
 from gossamer.history.retention import BATCH, RatePosition
@@ -18,6 +19,7 @@ from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
+from gossamer.storage.audit import AuditedChange, AuditFilter, AuditOutcome
 from tests.contract.history import first_schema
 
 DAY = 86400.0
@@ -409,3 +411,29 @@ async def test_reads_of_a_database_that_is_away_do_not_wait_one_after_the_other(
     await store.close()
     server.close()
     await server.wait_closed()
+
+
+async def test_the_audit_is_written_in_order_and_bounded(
+    history: HistoryStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trail = HistoryAudit(history)
+    changes = [
+        AuditedChange(actor=f"a{number % 2}", action="crawl.stop", subject=f"shop/c{number}\0", details={"n": number})
+        for number in range(9)
+    ]
+    numbers = await asyncio.gather(*(trail.begin(change) for change in changes))
+    assert numbers == sorted(numbers)
+    await asyncio.gather(*(trail.end(n, c, AuditOutcome(200)) for n, c in zip(numbers[:3], changes[:3], strict=True)))
+    rows = await history.audit(limit=100)
+    assert [row.id for row in rows] == numbers[::-1]
+    assert [row.status for row in rows] == [None] * 6 + [200] * 3
+    assert [row.id for row in await history.audit(before=numbers[4], limit=2)] == [numbers[3], numbers[2]]
+    assert len(await history.audit(AuditFilter(actor="a1", action="crawl", subject="c3"), limit=9)) == 1
+    assert await history.audit(AuditFilter(action="crawl_stop"), limit=9) == []
+    monkeypatch.setattr(retention, "MAX_CHANGES", 4)
+    while await history.sweep(before=NOW - 1e9):
+        pass
+    assert [row.id for row in await history.audit(limit=100)] == numbers[:4:-1]
+    while await history.sweep(before=2e10):
+        pass
+    assert (await counts(url))["history_change"] == 0

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,10 +19,13 @@ from gossamer.control.stats import Counters
 from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
 from gossamer.fetch.request import OWNED
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.history.audit import HistoryAudit
+from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import BudgetScope, CrawlId, CrawlState, DomainPolicy, WhenBlacklisted
 from gossamer.model.messages.reader import MessageReader, RequestKind
 from gossamer.model.request import Outcome, Settlement
 from gossamer.services import intake as room
+from gossamer.services.bus_audit import BusAudit
 from gossamer.services.intake import Intake
 from gossamer.services.outbound import OutboundPublisher
 from gossamer.sinks.remote import BlobStore, read_blob
@@ -608,3 +612,35 @@ async def test_a_fresh_request_of_an_intake_that_died_begins_no_second_run(stage
     assert info is not None
     assert (info.run, info.state) == (2, CrawlState.FINISHED)
     assert [m for m in await stage.said() if m["action"] == "rejected"] == []
+
+
+async def test_a_change_that_comes_by_the_bus_is_in_the_audit(stage: Stage, tmp_path: Path) -> None:
+    history = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    now = 0.0
+    stage.intake.audit = BusAudit(HistoryAudit(history), stage.frontier, actor="kafka", monotonic=lambda: now)
+
+    async def entries() -> list[tuple[str, str, int | None]]:
+        """Return the entries, in their order, and delete them."""
+        rows = await history.audit(limit=100)
+        assert {(row.actor, row.origin) for row in rows} <= {("kafka", stage.topics.incoming)}
+        while await history.sweep(before=2e10):
+            pass
+        return [(row.action, row.subject, row.status) for row in reversed(rows)]
+
+    info = {**a_stop(), "action": "info"}
+    await stage.take(a_crawl(path="1"), a_crawl(path="2"), a_crawl("other"), info)
+    assert await entries() == [("crawl.submit", "app/c", 200), ("crawl.submit", "app/other", 200)]
+    await stage.take(a_crawl(path="3"))
+    assert await entries() == []
+    now = 60.0
+    await stage.take(a_crawl(path="4"), a_stop(), a_crawl("other", maxdepth=-1))
+    assert await entries() == [("crawl.submit", "app/c", 200), ("crawl.stop", "app/c", 200)]
+    now = 120.0
+    await stage.take(a_crawl(path="5"))
+    assert await entries() == [("crawl.submit", "app/c", 400)]
+    domain = {"uuid": "d", "appid": "app", "domain": "a.test", "action": "blacklist-update"}
+    await stage.take(domain, {**domain, "domain": "no domain"}, domain)
+    assert await entries() == [
+        ("blacklist.add", "a.test", 200), ("blacklist.add", "no%20domain", 400), ("blacklist.add", "a.test", 200),
+    ]  # fmt: skip
+    await history.close()

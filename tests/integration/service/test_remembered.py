@@ -2,11 +2,13 @@
 
 import contextlib
 import itertools
+import json
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +108,26 @@ def test_a_worker_that_knows_no_history_tells_it_of_failures(web: FakeWeb, tmp_p
         assert example["status"] == 404
         listed = ask(other, "/v1/crawls")  # a service without the setting answers as ever
         assert (listed["remembered"], [crawl["crawlid"] for crawl in listed["items"]]) == (False, ["one"])
+        killed_while_it_stops(service, one_server)
+    # What it was about to do is in the audit, and so is all that it did before.
+    command_line = command("crawls", "audit", "--json", *address)
+    read = subprocess.run(command_line, cwd=folders[0], env={**os.environ, **kept}, capture_output=True, check=True)
+    found = [(entry["action"], entry["subject"], entry["outcome"], entry["actor"]) for entry in json.loads(read.stdout)]
+    assert found == [
+        ("crawl.stop", "shop/one", "begun", "local"),
+        ("crawl.submit", "shop/one", "done", "local"),
+        ("domains.replace", "*", "done", "policy file"),
+    ]
+
+
+def killed_while_it_stops(service: Up, server: Server) -> None:
+    """Ask a service to stop a crawl, and kill it while it waits for the frontier."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(httpx.delete, f"{service.api}/v1/crawls/shop/one", timeout=60)
+            until(lambda: ask(service, "/v1/audit")["items"][0]["action"] == "crawl.stop")
+            service.kill()
+            assert isinstance(asked.exception(), httpx.HTTPError)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)

@@ -24,6 +24,7 @@ import msgspec
 from rich.cells import cell_len
 
 from gossamer.cli import options, tables, terminal
+from gossamer.cli.commands.audit import audit
 from gossamer.cli.commands.changes import changes, freshness, history
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.past_crawls import failure_examples, forget_past, past_crawls
@@ -580,6 +581,7 @@ def _local_time(moment: float) -> str:
     return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M")
 
 
+app.command("audit")(audit)
 app.command("changes")(changes)
 app.command("freshness")(freshness)
 app.command("history")(history)
