@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
 EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls analytics analytics-programs docs dist release proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds analytics analytics-programs docs dist release proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
@@ -92,6 +92,9 @@ schedules: setup  ## 60 schedules of one second on two managers, one of which is
 recrawls: setup  ## Services keep a site up to date while they and their servers are killed: SEEDS=20 runs of a minute.
 	$(BIN)/python -m tests.recrawls --seeds $(or $(SEEDS),20) $(ARGS)
 
+rebuilds: setup  ## A crawl of 100,000 pages loses its frontier half-way, is filled again from the records, and goes on: some minutes.
+	$(BIN)/python -m tests.rebuilds $(ARGS)
+
 stores: setup  ## 100,000 items of a crawl into each store, whose server is killed twice, as is the crawl: none lost, none twice (ARGS=mysql: only this one).
 	$(BIN)/python -m tests.stores $(ARGS)
 
@@ -129,7 +132,7 @@ dist: setup  ## What a release uploads, in dist/: the crawler, and the compiled 
 release: setup  ## Check all that a release needs, run the tests, set VERSION=1.2.3, tag (ARGS=--dry-run: show what is missing).
 	$(BIN)/python -m tools.release $(or $(VERSION),$(error Name the version, for example: make release VERSION=1.2.3)) $(ARGS)
 
-proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs, schedules, stores and recrawls runs into the documentation.
+proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs, schedules, stores, recrawls and rebuilds runs into the documentation.
 	$(BIN)/python -m tests.proof adopt
 
 kafka: setup  ## A Kafka broker to try things with, until Ctrl-C (needs Java and Maven).
