@@ -80,7 +80,7 @@ bench: setup  ## The comparison table, from one run.
 bench-files: setup  ## A million items and a log of one gigabyte: pages, exports, and the API meanwhile.
 	$(BIN)/python -m bench.platform_files $(ARGS)
 
-chaos: setup  ## Whole clusters under fire: SEEDS=50 runs of seeded faults, nothing may be lost (ARGS="--topology cluster": on a Valkey Cluster).
+chaos: setup  ## Whole clusters under fire: SEEDS=50 runs of seeded faults, nothing may be lost (ARGS="--topology cluster": on a Valkey Cluster; browser: with rendered pages).
 	$(BIN)/python -m tests.chaos --seeds $(or $(SEEDS),50) $(ARGS)
 
 jobs: setup  ## Jobs on four nodes under fire: SEEDS=50 runs of 500 jobs, none may be lost or run twice at a time (an hour).

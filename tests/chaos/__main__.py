@@ -2,7 +2,7 @@
 
 Each run crawls a fake web with several processes while its seed's faults are done to them, to their network and to the
 server (tests/chaos/schedule.py says what each is); then what the web saw and what was kept is held against its graph.
-A run of 10,000 pages takes about half a minute, one with Scrapy's processes two.
+A run of 10,000 pages takes about half a minute, one with Scrapy's processes two; one of 300 rendered pages one.
 """
 
 import argparse
@@ -13,25 +13,48 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from tests import proof
 from tests.chaos import clustered, stores
 from tests.chaos.checker import FORGIVEN_AT_MOST, TWICE_AT_MOST
-from tests.chaos.run import HEARTBEAT_SECONDS, Outcome, run
-from tests.chaos.schedule import Kind
+from tests.chaos.run import HEARTBEAT_SECONDS, MakePlan, Outcome, run
+from tests.chaos.schedule import Kind, make_browser_plan, make_plan
 from tests.chaos.stores import Opener
 from tests.command import at_least, run_command, seeds_of, seeds_parser
 
-PAGES = 10_000
-PAGES_A_SECOND = 500
+_TWICE_OF_PAGES = 10_000
+"""Pages of a run of which TWICE_AT_MOST is the share that may be fetched twice."""
 
-TOPOLOGIES: dict[str, tuple[Opener, frozenset[Kind], int]] = {
-    "single": (stores.single, stores.SingleStore.kinds, 1),
-    "cluster": (clustered.clustered, clustered.ClusteredStore.kinds, clustered.SHARDS),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """What is under fire."""
+
+    place: str
+    opener: Opener = stores.single
+    """Opens its store."""
+    kinds: frozenset[Kind] = stores.SingleStore.kinds
+    """Faults of the store."""
+    shards: int = 1
+    make_plan: MakePlan = make_plan
+    pages: int = 10_000
+    """Of each run's web, unless the options name another number."""
+    pages_a_second: int = 500
+
+
+TOPOLOGIES = {
+    "single": Topology(place="one server"),
+    "cluster": Topology(
+        place="a cluster of three primaries with replicas",
+        opener=clustered.clustered,
+        kinds=clustered.ClusteredStore.kinds,
+        shards=clustered.SHARDS,
+    ),
+    "browser": Topology(place="workers with browsers", make_plan=make_browser_plan, pages=300, pages_a_second=24),
 }
-"""What opens a store, its faults, and the shards of a frontier there."""
 
 
 def main() -> int:
@@ -71,26 +94,30 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = seeds_parser("tests.chaos", __doc__, runs=50)
-    parser.add_argument("--pages", type=at_least(100), default=PAGES, help=f"pages of each run's web; default: {PAGES}")
     parser.add_argument(
-        "--pages-a-second",
-        type=at_least(20),
-        default=PAGES_A_SECOND,
-        help=f"all domains' budgets together; default: {PAGES_A_SECOND}",
+        "--pages", type=at_least(30), help="pages of each run's web; default: 10,000, of the topology browser 300"
+    )
+    parser.add_argument(
+        "--pages-a-second", type=at_least(20), help="all domains' budgets together; default: 500, of the latter 24"
     )
     parser.add_argument(
         "--topology",
         choices=sorted(TOPOLOGIES),
         default="single",
-        help="of the store: one Valkey (default), or three primaries with a replica each",
+        help="of the store: one Valkey (default), or three primaries with a replica each; browser: one Valkey, and "
+        "browsers build all pages",
     )
     parser.add_argument("--cluster", action="store_const", const="cluster", dest="topology", help="--topology cluster")
     parser.add_argument("--folder", help="where the files of the runs go; else a temporary folder")
-    return parser.parse_args()
+    options = parser.parse_args()
+    topology = TOPOLOGIES[options.topology]
+    options.pages = options.pages or topology.pages
+    options.pages_a_second = options.pages_a_second or topology.pages_a_second
+    return options
 
 
 def _one(seed: int, folder: Path, options: argparse.Namespace) -> Outcome:
-    opener, kinds, shards = TOPOLOGIES[options.topology]
+    topology = TOPOLOGIES[options.topology]
     shutil.rmtree(folder, ignore_errors=True)
     return asyncio.run(
         run(
@@ -98,11 +125,12 @@ def _one(seed: int, folder: Path, options: argparse.Namespace) -> Outcome:
             folder,
             pages=options.pages,
             pages_a_second=options.pages_a_second,
-            opener=opener,
-            kinds=kinds,
-            shards=shards,
+            opener=topology.opener,
+            kinds=topology.kinds,
+            shards=topology.shards,
             # What is under way at a fault is as much in a smaller run, and a larger share of it.
-            twice_at_most=TWICE_AT_MOST * max(1.0, PAGES / options.pages),
+            twice_at_most=TWICE_AT_MOST * max(1.0, _TWICE_OF_PAGES / options.pages),
+            make_plan=topology.make_plan,
         )
     )
 
@@ -115,10 +143,9 @@ def _prove(outcomes: list[Outcome], broken: int, options: argparse.Namespace, se
     pages, most = sum(verdict.pages for verdict in verdicts), max((v.twice_share for v in verdicts), default=0.0)
     still = max((v.standstill for v in verdicts if v.standstill is not None), default=0.0)
     requests, forgiven = sum(verdict.requests for verdict in verdicts), sum(verdict.forgiven for verdict in verdicts)
-    place = "one server" if options.topology == "single" else "a cluster of three primaries with replicas"
     proof.write(
         f"chaos-{options.topology}",
-        title=f"chaos on {place}, {len(outcomes)} runs",
+        title=f"chaos on {TOPOLOGIES[options.topology].place}, {len(outcomes)} runs",
         showed=f"{pages:,} pages, {sum(kinds.values())} faults of {len(kinds)} kinds: none lost; at most {most:.2%} of "
         f"a run fetched twice, each repeat explained by a fault; a dead worker's pages were continued within "
         f"{still:.1f} s (heartbeat {HEARTBEAT_SECONDS:g} s); {forgiven:,} of {requests:,} requests forgiven",

@@ -4,23 +4,34 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from tests.chaos import browsers
 from tests.chaos.crew import Crew, Hand
 from tests.chaos.repeats import Blow
-from tests.chaos.schedule import Fault, Kind
+from tests.chaos.schedule import BROWSERS, PROXY, Fault, Kind
 from tests.chaos.stores import Store
 from tests.chaos.tcp_proxy import Link
 
+_POLL_SECONDS = 0.05
+_FINDS_SECONDS = 10.0
+"""Time in which a worker has a browser to hit, unless it has nothing to render."""
+_NOTICES_SECONDS = 60.0
+"""Time in which a worker notices that what it waits for is frozen. An idle tab is not waited for."""
+
 
 class Acts:
-    """`say` hears what is done, and to whom. `silences`: when nobody could reach the store."""
+    """`say` hears what is done, and to whom. `proxy`: the way through the operator's proxy. `silences`: when nobody
+    could reach the store."""
 
-    def __init__(self, crew: Crew, store: Store, say: Callable[[str], None]) -> None:
+    def __init__(self, crew: Crew, store: Store, say: Callable[[str], None], *, proxy: Link | None = None) -> None:
         self._crew = crew
+        self._proxy = proxy
         self._store = store
         self._say = say
         self._store_lock = asyncio.Lock()
         self.silences: list[tuple[float, float]] = []
         self.thaws: list[tuple[str, float]] = []
+        self.is_over = False
+        """True: the crawl is over, so nothing frozen will be noticed any more."""
         self.blows: list[Blow] = []
         """The faults that happened, in the order in which they ended."""
 
@@ -30,11 +41,18 @@ class Acts:
             await self._to_store(fault)
         elif fault.kind in (Kind.STALL_ALL, Kind.CUT_ALL):
             await self._to_all(fault)
+        elif fault.kind in PROXY and self._proxy is not None:
+            self._say(f"{fault.kind} {_lasting(fault)}")
+            began = time.monotonic()
+            await _to_link(fault, self._proxy)
+            self._note(fault, began)
         elif fault.kind is Kind.KILL_SERVICE:
             hand = await asyncio.to_thread(self._crew.kill_service, fault.whom)
             self._say(f"{fault.kind} {hand.member.name if hand else 'nobody'}")
             if hand is not None:
                 self._note(fault, time.monotonic())
+        elif fault.kind in BROWSERS:
+            await self._to_browser(fault)
         elif (hand := self._crew.pick(fault.whom)) is not None:
             self._say(f"{fault.kind} {hand.member.name} {_lasting(fault)}")
             began = time.monotonic()
@@ -64,6 +82,28 @@ class Acts:
                 link.resume()
         self._note(fault, began)
         self.silences.append((began, time.monotonic()))
+
+    async def _to_browser(self, fault: Fault) -> None:
+        """Hit a process of a worker's browser, and return when it is gone."""
+        deadline = time.monotonic() + _FINDS_SECONDS
+        while not (found := self._browser_processes(fault.kind)):
+            if time.monotonic() > deadline or self.is_over:
+                self._say(f"{fault.kind}: nobody has such a process")
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+        name, pid = found[int(fault.whom * len(found))]
+        began = time.monotonic()
+        browsers.hit(pid, fault.kind)
+        last = began + _NOTICES_SECONDS
+        while not (browsers.has_ended(pid) or self.is_over or time.monotonic() > last):  # noqa: ASYNC110 (of others)
+            await asyncio.sleep(_POLL_SECONDS)
+        self._note(fault, began, agent=name)
+        self._say(f"{fault.kind} {name}: process {pid} was gone after {time.monotonic() - began:.2f} s")
+
+    def _browser_processes(self, kind: Kind) -> list[tuple[str, int]]:
+        """Return the processes that such a fault may hit, each with the name of its worker."""
+        members = [hand.member for hand in self._crew.hands if hand.member.alive and not hand.frozen]
+        return [(member.name, pid) for member in members for pid in browsers.find(member.process.pid, kind)]
 
     def _note(self, fault: Fault, began: float, *, agent: str = "") -> None:
         self.blows.append(Blow(fault.kind, began, time.monotonic(), agent))
@@ -102,11 +142,11 @@ async def _to_link(fault: Fault, link: Link) -> None:
             link.cut()
         case Kind.HALF_OPEN:
             link.half_open()
-        case Kind.STALL_LINK:
+        case Kind.STALL_LINK | Kind.STALL_PROXY:
             link.stall()
             await asyncio.sleep(fault.seconds)
             link.resume()
-        case Kind.PART_LINK:
+        case Kind.PART_LINK | Kind.PART_PROXY:
             link.part()
             await asyncio.sleep(fault.seconds)
             link.rejoin()

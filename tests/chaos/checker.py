@@ -8,7 +8,15 @@ from gossamer.fakeweb.journal import How, Record
 from gossamer.model.request import MAX_DEATHS
 from gossamer_fakeweb.expected import Ends, Expected, fetched
 from gossamer_fakeweb.log import by_domain, is_page
-from tests.chaos.repeats import Blow, by_cause, repeats, unexplained
+from tests.chaos.repeats import (
+    RENDERED_WITHIN_SECONDS,
+    SETTLES_WITHIN_SECONDS,
+    Blow,
+    by_cause,
+    repeats,
+    unexplained,
+)
+from tests.chaos.schedule import BROWSERS
 
 TWICE_AT_MOST = 0.02
 """Of the pages."""
@@ -72,6 +80,8 @@ class Evidence:
     """Which worker was thawed, and when (monotonic). What it was about to send when it was frozen leaves it then."""
     blows: Sequence[Blow] = ()
     """The faults that happened."""
+    rendered: bool = False
+    """A browser builds each page, which takes longer."""
     troubles: Sequence[str] = ()
     """What the run itself saw go wrong: a process that ended badly."""
 
@@ -105,9 +115,17 @@ class Verdict:
 def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdict:
     """Compare. `twice_at_most`: of the pages; what was under way at a fault is a larger share of a short run."""
     pages = sum(result.ends is Ends.PAGE for result in evidence.expected.values())
-    again = repeats(evidence.log, evidence.blows, silences=evidence.silences, lags=evidence.lags)
+    again = repeats(
+        evidence.log,
+        evidence.blows,
+        silences=evidence.silences,
+        lags=evidence.lags,
+        settles_within=RENDERED_WITHIN_SECONDS if evidence.rendered else SETTLES_WITHIN_SECONDS,
+    )
     rude, forgiven = _rude(evidence)
     deadly, wronged = _given_up(evidence)
+    hit = _hit_twice(evidence)
+    deadly |= hit
     verdict = Verdict(
         pages, len(again), _standstill(evidence), _blur(evidence), len(evidence.log), by_cause(again), forgiven
     )
@@ -148,6 +166,28 @@ def _given_up(evidence: Evidence) -> tuple[set[str], set[str]]:
         killed = sum(_died_with(asked[url], death) for death in evidence.deaths)
         (deadly if killed >= MAX_DEATHS else wronged).add(url)
     return deadly, wronged
+
+
+def _hit_twice(evidence: Evidence) -> set[str]:
+    """Return the URLs that were given up because a browser ended or hung, in whose last attempt, which was not the
+    first, one was hit."""
+    asked: dict[str, list[Record]] = defaultdict(list)
+    for record in evidence.log:
+        asked[record.url].append(record)
+    blows = [blow for blow in evidence.blows if blow.kind in BROWSERS]
+    given_up = {record.url for record in evidence.kept if record.reason in ("browser_crashed", "browser_hung")}
+    return {
+        url
+        for url in given_up
+        if len(asked[url]) > 1
+        and (last := asked[url][-1])
+        and any(
+            blow.agent == last.agent
+            and last.started <= blow.end
+            and blow.begin <= last.started + RENDERED_WITHIN_SECONDS
+            for blow in blows
+        )
+    }
 
 
 def _lost(evidence: Evidence, deadly: Collection[str]) -> list[str]:

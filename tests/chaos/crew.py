@@ -33,9 +33,10 @@ Start = Callable[[str, str, str], Member]
 
 
 class Crew:
-    """`start` starts one."""
+    """`start` starts one. `alone`: what a killed one has started lives on, unless it ends by itself."""
 
-    def __init__(self, fleet: Fleet, store: Store, start: Start) -> None:
+    def __init__(self, fleet: Fleet, store: Store, start: Start, *, alone: bool = False) -> None:
+        self._alone = alone
         self._fleet = fleet
         self._store = store
         self._start = start
@@ -81,7 +82,7 @@ class Crew:
     def kill(self, hand: Hand) -> Hand:
         """SIGKILL; another in its place."""
         hand.leaving = True
-        hand.member.kill()
+        hand.member.kill(alone=self._alone)
         assert hand.member.killed is not None
         self.deaths.append(Death(hand.member.name, hand.member.killed))
         return self.add(hand.place)

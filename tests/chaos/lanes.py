@@ -87,6 +87,8 @@ class FileLane:
     """The crawl is opened from here; workers append to files: all to one, or each place to its own."""
 
     workers_end = False
+    _render = False
+    """True: pages are rendered."""
 
     def __init__(self, stage: Stage, plan: Plan) -> None:
         self._stage = stage
@@ -97,11 +99,15 @@ class FileLane:
         stem = "pages" if self._plan.one_file else place
         output = self._stage.fleet.folder / f"{stem}{self._plan.form}"
         self._outputs.add(output)
-        flags = ["--data-dir", place, "--processes", str(self._plan.processes)]
-        return self._stage.fleet.start(frontier=address, output=output, name=name, flags=flags)
+        return self._stage.fleet.start(frontier=address, output=output, name=name, flags=self._flags(place))
+
+    def _flags(self, place: str) -> list[str]:
+        return ["--data-dir", place, "--processes", str(self._plan.processes)]
 
     async def begin(self) -> None:
-        await crawls.open_crawl(self._stage.frontier, self._stage.web.seeds(), Terms())
+        await crawls.open_crawl(
+            self._stage.frontier, self._stage.web.seeds(), Terms(render=self._render), render=self._render
+        )
 
     async def more(self) -> None:
         return
@@ -114,6 +120,15 @@ class FileLane:
 
     async def close(self) -> None:
         return
+
+
+class BrowserLane(FileLane):
+    """The same, and each worker builds its pages in a browser."""
+
+    _render = True
+
+    def _flags(self, place: str) -> list[str]:
+        return [*super()._flags(place), "--render-only"]
 
 
 class ScrapyLane:

@@ -1,10 +1,12 @@
 """One run: a web, a store, workers, the faults of its seed; then the evidence and the verdict."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from gossamer.errors import FrontierError, GossamerError
 from gossamer.fakeweb import FakeWeb, Robots, WebSpec
@@ -13,22 +15,39 @@ from gossamer.model.crawl import CrawlState, DomainPolicy
 from gossamer_fakeweb import expected, fetched
 from tests.chaos import schedule
 from tests.chaos.acts import Acts
+from tests.chaos.browsers import BrowserFolder
 from tests.chaos.checker import TWICE_AT_MOST, Evidence, Verdict, judge
 from tests.chaos.crew import Crew
-from tests.chaos.lanes import FileLane, Lane, ScrapyLane, ServiceLane, Stage
-from tests.chaos.schedule import Kind, Plan, make_plan
+from tests.chaos.lanes import BrowserLane, FileLane, Lane, ScrapyLane, ServiceLane, Stage
+from tests.chaos.schedule import Kind, Plan
 from tests.chaos.stores import Opener, Store
+from tests.chaos.tcp_proxy import Link, Network
 from tests.servers import crawls
 from tests.servers.fleet import Fleet
 from tests.servers.punctual import make_punctual
 
 HEARTBEAT_SECONDS = 2.0
 HOSTS = 20
+_RENDERED_HOSTS = 6
 _SCRAPY_PAGES_A_SECOND = 120
+_STYLE = "/style.css"
+"""What pages load besides: no page."""
+_BROWSER_SETTINGS = {
+    "GOSSAMER_BROWSER__SECONDS": "5",
+    # A proxy that is away must not use up the attempts of a page.
+    "GOSSAMER_FETCH__RETRIES": "10",
+    "GOSSAMER_FETCH__RETRY_BASE": "0.2",
+}
 _LOOK_SECONDS = 0.05
 _LATE_SECONDS = 0.03
 _STUCK_SECONDS = 90.0
 """Without a single request to the web a run is stuck: far longer than any fault lasts."""
+
+
+class MakePlan(Protocol):
+    """Makes the plan of a seed."""
+
+    def __call__(self, seed: int, *, store_kinds: Collection[Kind], dead_after_seconds: float) -> Plan: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +62,17 @@ class Outcome:
     folder: Path
 
 
+def hosts_of(plan: Plan) -> int:
+    """Number of hosts. A browser's tab is used again within a site, so few hosts take less CPU."""
+    return _RENDERED_HOSTS if plan.lane is schedule.Lane.BROWSER else HOSTS
+
+
 def web_spec(plan: Plan, pages: int) -> WebSpec:
     """A web of about so many pages with everything in it that a crawl must cope with while it is shot at."""
     return WebSpec(
         seed=plan.seed,
-        hosts=HOSTS,
-        pages=max(2, pages // HOSTS),
+        hosts=hosts_of(plan),
+        pages=max(2, pages // hosts_of(plan)),
         out_degree=12,
         page_bytes=2000,
         cross_host_share=0.1,
@@ -62,6 +86,7 @@ def web_spec(plan: Plan, pages: int) -> WebSpec:
         redirect_cross=0.01,
         # Scrapy takes a robots.txt that it could not get for one that allows everything.
         robots=(Robots.NONE, Robots.ALLOW, *([] if plan.lane is schedule.Lane.SCRAPY else [Robots.DISALLOW])),
+        scripts=plan.lane is schedule.Lane.BROWSER,
     )
 
 
@@ -75,6 +100,7 @@ async def run(
     kinds: frozenset[Kind],
     shards: int = 1,
     twice_at_most: float = TWICE_AT_MOST,
+    make_plan: MakePlan = schedule.make_plan,
 ) -> Outcome:
     """`folder`: empty; everything of the run stays there, its story in `story.txt`. `kinds`: of the store's faults;
     `shards`: of the frontier.
@@ -93,7 +119,8 @@ async def run(
         with FakeWeb.start(web_spec(plan, pages), log_file=folder / "web.jsonl") as web:
             make_punctual(web.pid)
             async with opener(data, plan.fsync) as store:
-                play = _Play(plan, folder, web, store, max(1, _pace(plan, pages_a_second) // HOSTS), say, shards)
+                hits = max(1, _pace(plan, pages_a_second) // hosts_of(plan))
+                play = _Play(plan, folder, web, store, hits, say, shards)
                 evidence = await play.play()
         verdict = judge(evidence, twice_at_most=twice_at_most)
         for fault in verdict.faults:
@@ -130,6 +157,16 @@ class _Play:
             "GOSSAMER_TOPICS__PER_APP": "false",
             "GOSSAMER_CRAWL__IDLE_SECONDS": "1",
         }
+        self._ways = contextlib.ExitStack()
+        self._proxy: Link | None = None
+        self._browsers: BrowserFolder | None = None
+        if plan.lane is schedule.Lane.BROWSER:
+            self._browsers = self._ways.enter_context(BrowserFolder())
+            environment |= _BROWSER_SETTINGS | {"TMPDIR": str(self._browsers.path)}
+        if plan.proxy:
+            # The web itself is a proxy: it takes URLs with their host.
+            self._proxy = self._ways.enter_context(Network("127.0.0.1", web.port)).link()
+            environment["GOSSAMER_FETCH__PROXY"] = f"http://127.0.0.1:{self._proxy.port}"
         home = folder / "fleet"
         home.mkdir()
         self._fleet = Fleet(home, resolve=web.resolve_overrides(), environment=environment)
@@ -142,8 +179,8 @@ class _Play:
         )
         stage = Stage(self._web, self._store, self._fleet, frontier)
         lane = _lane(stage, self._plan)
-        stage.crew = self._crew = Crew(self._fleet, self._store, lane.start)
-        self.acts = Acts(self._crew, self._store, self._say)
+        stage.crew = self._crew = Crew(self._fleet, self._store, lane.start, alone=self._browsers is not None)
+        self.acts = Acts(self._crew, self._store, self._say, proxy=self._proxy)
         try:
             with self._fleet:
                 await frontier.set_domain_policy(
@@ -156,10 +193,13 @@ class _Play:
                 ends = await lane.ends()
                 await asyncio.to_thread(self._crew.leave)
                 self._troubles += self._crew.missing(may_end=lane.workers_end)
+                if self._browsers is not None:
+                    self._troubles += await asyncio.to_thread(self._browsers.left)
             return await self._gather(frontier, lane, ends)
         finally:
             await lane.close()
             await frontier.close()
+            self._ways.close()
 
     async def _attend(self, frontier: ValkeyFrontier, lane: Lane) -> None:
         """Until the crawl is over and every fault too."""
@@ -178,6 +218,7 @@ class _Play:
                     group.create_task(self.acts.do(left.pop(0)))
                     group.create_task(_patiently(lane))
                 if await self._is_over(frontier):
+                    self.acts.is_over = True
                     break
                 if time.monotonic() - moved > _STUCK_SECONDS:
                     self._troubles.append(f"stuck after {requests:,} of {total:,} requests")
@@ -209,7 +250,7 @@ class _Play:
         endless = await crawls.left_behind(self._store.address) if info.state is CrawlState.FINISHED else []
         return Evidence(
             expected=expected(self._web.site),
-            log=await asyncio.to_thread(self._web.log),
+            log=[record for record in await asyncio.to_thread(self._web.log) if record.path != _STYLE],
             kept=kept,
             unreadable=unreadable,
             state=info.state.value if info.run == 1 else CrawlState.FINISHED.value,
@@ -224,11 +265,14 @@ class _Play:
             dead_after_seconds=HEARTBEAT_SECONDS,
             # Scrapy sends when its reactor comes round to it.
             budget=None if self._plan.lane is schedule.Lane.SCRAPY else (self._hits, 1.0),
+            rendered=self._plan.lane is schedule.Lane.BROWSER,
             troubles=[*self._troubles, *self._store.check()],
         )
 
 
 def _lane(stage: Stage, plan: Plan) -> Lane:
+    if plan.lane is schedule.Lane.BROWSER:
+        return BrowserLane(stage, plan)
     if plan.lane is schedule.Lane.FILES:
         return FileLane(stage, plan)
     return ServiceLane(stage, plan) if plan.lane is schedule.Lane.SERVICE else ScrapyLane(stage)

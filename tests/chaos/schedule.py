@@ -1,7 +1,7 @@
 """What happens in a run: a pure function of its seed. The same seed is the same run, on any machine."""
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -46,6 +46,20 @@ class Kind(StrEnum):
     """A shard's slot goes to another primary, by the servers' own atomic migration."""
     RESTART_NODE = "restart-node"
     """SIGKILL of any node of a cluster, and at once a start from what is on its disk."""
+    KILL_BROWSER = "kill-browser"
+    """SIGKILL of a worker's browser."""
+    FREEZE_BROWSER = "freeze-browser"
+    """SIGSTOP of a worker's browser, for good: the worker has to notice, and to kill it."""
+    KILL_RENDERER = "kill-renderer"
+    """SIGKILL of the process that a page is built in."""
+    FREEZE_RENDERER = "freeze-renderer"
+    """SIGSTOP of it, for good."""
+    KILL_JANITOR = "kill-janitor"
+    """SIGKILL of the shell beside a browser, which deletes its folder where the worker was killed."""
+    PART_PROXY = "part-proxy"
+    """The operator's proxy is away: connections are reset, and new ones refused."""
+    STALL_PROXY = "stall-proxy"
+    """The operator's proxy passes nothing on."""
 
 
 WORKERS = (Kind.KILL_WORKER, Kind.FREEZE_WORKER, Kind.ADD_WORKER, Kind.DRAIN_WORKER, Kind.SKEW_CLOCK)
@@ -53,6 +67,11 @@ LINKS = (
     Kind.SLOW_LINK, Kind.STALL_LINK, Kind.STALL_ALL, Kind.CUT_LINK, Kind.CUT_ALL, Kind.PART_LINK, Kind.HALF_OPEN,
 )  # fmt: skip
 """What the network between workers and store does."""
+
+BROWSERS = (Kind.KILL_BROWSER, Kind.FREEZE_BROWSER, Kind.KILL_RENDERER, Kind.FREEZE_RENDERER, Kind.KILL_JANITOR)
+"""Faults of a worker's browsers."""
+PROXY = (Kind.PART_PROXY, Kind.STALL_PROXY)
+"""Faults of the operator's proxy."""
 
 
 class Lane(StrEnum):
@@ -63,10 +82,14 @@ class Lane(StrEnum):
     """By two `gossamer serve`, whose requests and pages are on the bus."""
     SCRAPY = "scrapy"
     """Scrapy processes with the shared scheduler."""
+    BROWSER = "browser"
+    """As `files`, and a browser builds each page."""
 
 
 _SERVICES, _SCRAPY = 0.3, 0.15
 """Of all runs."""
+_PROXIES = 0.5
+"""Of all runs with browsers."""
 MAX_SKEW_SECONDS = 2.0
 _FIRST, _LAST = 0.04, 0.85
 _FEWEST, _MOST = 6, 9
@@ -105,6 +128,8 @@ class Plan:
     fsync: str
     """The store's `appendfsync`."""
     faults: tuple[Fault, ...]
+    proxy: bool = False
+    """Workers send everything through a proxy."""
 
 
 def make_plan(seed: int, *, store_kinds: Collection[Kind], dead_after_seconds: float) -> Plan:
@@ -122,13 +147,7 @@ def make_plan(seed: int, *, store_kinds: Collection[Kind], dead_after_seconds: f
     while len(kinds) < count or len(set(kinds)) < _FEWEST_KINDS:
         kinds.append(chance.choice(others))
     chance.shuffle(kinds)
-    # Some in each part of the run, so that they neither all meet nor all keep apart.
-    part = (_LAST - _FIRST) / len(kinds)
-    times = [_FIRST + part * (number + chance.random()) for number in range(len(kinds))]
-    faults = [
-        Fault(round(at, 4), kind, round(chance.random(), 4), round(_seconds(kind, dead_after_seconds, chance), 3))
-        for at, kind in zip(times, kinds, strict=True)
-    ]
+    faults = _faults(kinds, dead_after_seconds, chance)
     return Plan(
         seed=seed,
         lane=lane,
@@ -138,7 +157,40 @@ def make_plan(seed: int, *, store_kinds: Collection[Kind], dead_after_seconds: f
         form=chance.choice((".jsonl", ".jsonl.gz", ".jsonl.zst")),
         moderated=chance.random() < 0.5,
         fsync=chance.choice(("always", "everysec")),
-        faults=tuple(faults),
+        faults=faults,
+    )
+
+
+def make_browser_plan(seed: int, *, store_kinds: Collection[Kind], dead_after_seconds: float) -> Plan:
+    """At least eight faults: one of the store, one of a link, one of the operator's proxy where there is one, a killed
+    worker, and four of browsers."""
+    chance = random.Random(f"browsers {seed}")
+    store = sorted(kind for kind in store_kinds if kind is not Kind.SET_STORE_CLOCK)
+    proxy = chance.random() < _PROXIES
+    kinds = [Kind.KILL_WORKER, chance.choice(store), chance.choice(LINKS), *chance.sample(BROWSERS, 4)]
+    kinds.append(chance.choice(PROXY if proxy else (Kind.FREEZE_WORKER, Kind.DRAIN_WORKER, *BROWSERS)))
+    chance.shuffle(kinds)
+    return Plan(
+        seed=seed,
+        lane=Lane.BROWSER,
+        workers=chance.randint(2, 3),
+        processes=1,
+        one_file=chance.random() < 0.5,
+        form=".jsonl",
+        moderated=chance.random() < 0.5,
+        fsync=chance.choice(("always", "everysec")),
+        faults=_faults(kinds, dead_after_seconds, chance),
+        proxy=proxy,
+    )
+
+
+def _faults(kinds: Sequence[Kind], dead_after_seconds: float, chance: random.Random) -> tuple[Fault, ...]:
+    """Return the faults, some in each part of the run, so that they neither all meet nor all keep apart."""
+    part = (_LAST - _FIRST) / len(kinds)
+    times = [_FIRST + part * (number + chance.random()) for number in range(len(kinds))]
+    return tuple(
+        Fault(round(at, 4), kind, round(chance.random(), 4), round(_seconds(kind, dead_after_seconds, chance), 3))
+        for at, kind in zip(times, kinds, strict=True)
     )
 
 
@@ -164,6 +216,8 @@ def _seconds(kind: Kind, heartbeat: float, chance: random.Random) -> float:
             return heartbeat * chance.choice((0.3, 2.0))
         case Kind.KILL_PRIMARY:
             return chance.choice((0.0, heartbeat * 1.5))
+        case Kind.PART_PROXY | Kind.STALL_PROXY:
+            return chance.uniform(0.5, 2.0)
         case Kind.KILL_STORE:
             return chance.choice((0.0, 0.3, heartbeat * 1.5))
         case _:

@@ -23,15 +23,21 @@ _LONG = 60 * 86400.0
 
 
 async def open_crawl(
-    frontier: ValkeyFrontier, seeds: Sequence[str], terms: Terms, *, crawl: Crawl | None = None, spider: str = "link"
+    frontier: ValkeyFrontier,
+    seeds: Sequence[str],
+    terms: Terms,
+    *,
+    crawl: Crawl | None = None,
+    spider: str = "link",
+    render: bool = False,
 ) -> Run:
-    """Open it in the pool `shared` and add the seeds."""
+    """Open it in the pool `shared` and add the seeds. `render`: they are to be rendered."""
     run = await frontier.open_crawl(crawl or Crawl(id=CRAWL))
     mark = spider_seed(frontier.secret, spider)
     batches: dict[str, Batch] = {}
     for url in seeds:
         domain = registered_domain(host(url))
-        batch = batches.setdefault(domain, Batch(spider, domain, 1, 0))
+        batch = batches.setdefault(domain, Batch(spider, domain, 1, 0, render=render))
         batch.urls.append(url)
         batch.fingerprints.append(fingerprint(url, seed=mark))
     await frontier.add(run, terms, list(batches.values()), seeds=True)

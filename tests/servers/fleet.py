@@ -67,9 +67,10 @@ class Member:
         """What it has said."""
         return self.log_path.read_text(errors="replace")
 
-    def kill(self) -> None:
-        """SIGKILL, its children first noticed and then killed too: as when its machine goes."""
-        family = list(_family(self.process.pid))
+    def kill(self, *, alone: bool = False) -> None:
+        """SIGKILL, its children first noticed and then killed too: as when its machine goes. `alone`: its children have
+        to notice."""
+        family = [self.process.pid] if alone else list(_family(self.process.pid))
         self.killed = time.monotonic()
         _signal(family, signal.SIGKILL)
         self.process.wait(_END_SECONDS)

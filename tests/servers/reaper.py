@@ -89,8 +89,8 @@ def _kill_descendants(*, report: bool) -> None:
     reported: set[int] = set()
     with suppress(ChildProcessError):  # no child is left
         while True:
-            for pid in _descendants(os.getpid()):
-                if report and pid not in reported and (command := _command(pid)):
+            for pid in descendants(os.getpid()):
+                if report and pid not in reported and (command := command_of(pid)):
                     print(f"The tests left this process behind, which is killed now: {pid} {command}", file=sys.stderr)
                 reported.add(pid)
                 with suppress(ProcessLookupError):
@@ -98,7 +98,7 @@ def _kill_descendants(*, report: bool) -> None:
             os.waitpid(-1, 0)
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
     """Yield the process ids of children, their children, and so on."""
     children = defaultdict(list)
     for entry in Path("/proc").glob("[0-9]*/stat"):
@@ -111,7 +111,7 @@ def _descendants(pid: int) -> Iterator[int]:
         found += children[child]
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
     """Return the command line of a process. Empty: it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

@@ -6,6 +6,7 @@ script and the comment of a page are no links, and no crawler may follow them.
 """
 
 import gzip
+import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from random import Random
@@ -176,6 +177,12 @@ def _block(random: Random, number: int) -> str:
             return f"<p>{escape(words)}.</p>\n"
 
 
+def _written_by_a_script(document: bytes) -> bytes:
+    """Return an empty page whose script makes it this document (without its doctype)."""
+    text = json.dumps(document.decode().partition("\n")[2]).replace("</", "<\\/").replace("<!--", "<\\!--")
+    return f"<!DOCTYPE html>\n<body><script>document.documentElement.innerHTML = {text}</script>".encode()
+
+
 CACHE_BYTES = 64 * 1024 * 1024
 """Bytes of generated pages that are kept. Pages can be written again at any time."""
 INDEX_STEP = 1000
@@ -294,9 +301,10 @@ class Answers:
         self, key: tuple[int, str], page: SitePage, *, at_home: bool, cached: bool = True, ending: Ending = Ending.WHOLE
     ) -> Answer:
         """Return a generated page. `at_home`: see `Writer.write`. `cached`: keep it in the cache."""
+        document = self._writer.write(page, at_home=at_home)
         answer = Answer(
             headers=(("Content-Type", "text/html; charset=utf-8"),),
-            body=self._writer.write(page, at_home=at_home),
+            body=_written_by_a_script(document) if self.site.spec.scripts else document,
             ending=ending,
         )
         if cached:

@@ -90,6 +90,9 @@ class WebSpec:
     scripted: int = field(
         default=0, metadata=_help("pages of a site that scripts build, at scripted.test, at least 14; 0: no such site")
     )
+    scripts: bool = field(
+        default=False, metadata=_help("a script writes each page, so that only a browser sees its links")
+    )
     hostile: bool = field(default=False, metadata=_help("also the hostile hosts; http://hostile.test lists them"))
     hostile_port: int = field(
         default=0, metadata=_help("the port in links and redirects to private addresses; 0: this server's own")

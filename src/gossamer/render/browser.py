@@ -1,20 +1,24 @@
 """One browser process: starts it without any way to the network, and leaves neither a process nor a folder behind.
 
 The browser loads nothing by itself: its proxy is a port on which nothing listens, and every request of a page is
-answered over the DevTools pipe by this program's own HTTP client (`requests.py`). A small shell process is its parent:
-it deletes the browser's folder also where this process was killed, because the browser ends when its pipe does.
+answered over the DevTools pipe by this program's own HTTP client (`requests.py`). Where this program was killed, the
+browser ends with its pipe. A small shell beside it, the janitor, then kills what does not, and deletes the folder. If
+the janitor was killed, too, the next browser that is started deletes the folder.
 """
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -25,15 +29,24 @@ from gossamer.errors import BrowserCrashed, BrowserError, BrowserMissing, Gossam
 from gossamer.render.devtools import CommandPipe, DevTools
 from gossamer.render.program import BrowserUser
 
-_SUPERVISOR = (
-    "exec 3<&0 4>&1 </dev/null >/dev/null; trap '' INT TERM HUP; "
-    '"$@" & exec 3<&- 4>&-; wait "$!"; rm -rf -- "$GOSSAMER_BROWSER_FOLDER"'
+_LAUNCHER = "exec 3<&0 4>&1 </dev/null >/dev/null; trap '' INT TERM HUP; exec \"$@\""
+"""Script that becomes the browser. It hands its standard streams on as the DevTools pipe, on descriptors 3 and 4."""
+_JANITOR = (
+    "trap '' INT TERM HUP; read -r group; read -r _; [ -n \"$group\" ] || { sleep 2; group=none; }; n=0; "
+    'while [ $n -lt 80 ] && kill -s 0 -- "-$group"; do sleep 0.1; n=$((n + 1)); done; kill -s KILL -- "-$group"; '
+    'rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }'
 )
-"""Parent of the browser. It hands its standard streams on as the DevTools pipe, which is on descriptors 3 and 4."""
+"""Script that waits until this program has ended, and then 8 seconds at most until the group of the browser has. It
+reads the number of the group; without one, this program has ended before the browser was there."""
 _FOLDER_PREFIX = "gossamer-browser-"
 _START_SECONDS = 30.0
 _END_SECONDS = 5.0
 """Time in which a browser ends by itself once its pipe is closed. Then it is killed."""
+_KILLED_SECONDS = 5.0
+"""Time in which processes that were killed are gone."""
+_LEFT_SECONDS = 60.0
+"""Age from which the folder of a browser is deleted if no process holds it. One that is younger may have no process
+yet."""
 _STREAM_BYTES = 1 << 20
 _STDERR_BYTES = 8192
 LEAST_VERSION = 120
@@ -109,12 +122,21 @@ class _Pipes(NamedTuple):
     """Transports of the pipes that are read."""
 
 
+class _Started(NamedTuple):
+    """Processes of a browser, and its folder."""
+
+    process: subprocess.Popen[bytes]
+    """First one of the browser, which leads the group of all others."""
+    janitor: subprocess.Popen[bytes]
+    folder: Path
+
+
 class Browser:
     """A running browser and its DevTools connection."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path, fence: socket.socket, pipes: _Pipes) -> None:
+    def __init__(self, started: _Started, fence: socket.socket, pipes: _Pipes) -> None:
         """`fence`: the socket that holds the port of the proxy, on which nothing listens."""
-        self.process = process
+        self.process = started.process
         self.devtools = DevTools(pipes.answers, pipes.commands)
         self.started = time.monotonic()
         self.memory = 0
@@ -125,7 +147,8 @@ class Browser:
         """Pages that it has loaded."""
         self.tabs = 0
         """Tabs that are open."""
-        self._folder = folder
+        self.folder = started.folder
+        self._janitor = started.janitor
         self._fence = fence
         self._readers = pipes.readers
         self._complaints = bytearray()
@@ -138,11 +161,11 @@ class Browser:
         try:
             fence.bind(("127.0.0.1", 0))  # without `listen`, so that every connection is refused
             # In a thread, because folders may be slow, and the fork of a large process takes milliseconds.
-            process, folder = await asyncio.to_thread(_start_process, options, fence.getsockname()[1])
+            started = await asyncio.to_thread(_start_processes, options, fence.getsockname()[1])
         except BaseException:
             fence.close()
             raise
-        browser = cls(process, folder, fence, await _open_pipes(process))
+        browser = cls(started, fence, await _open_pipes(started.process))
         try:
             await browser._check_version(options)
         except BaseException:
@@ -157,7 +180,8 @@ class Browser:
 
     def kill(self) -> None:
         """Kill all its processes. May be repeated."""
-        if self.process.poll() is None:
+        # Not `poll`: the number of the group is not given to another one before the first process was waited for.
+        if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -165,17 +189,19 @@ class Browser:
         """End the browser and delete its folder. `kill` False: it may end by itself first. May be repeated."""
         await self.devtools.close()
         if not kill:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                await asyncio.to_thread(self.process.wait, _END_SECONDS)
+            await asyncio.wait([self._listening], timeout=_END_SECONDS)  # until no process has the other end
         self.kill()
         await asyncio.to_thread(self.process.wait)
+        await asyncio.wait([self._listening], timeout=_KILLED_SECONDS)
         self._listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._listening
         for reader in self._readers:
             reader.close()
         self._fence.close()
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        self._janitor.kill()
+        await asyncio.to_thread(self._janitor.communicate)
 
     async def _check_version(self, options: LaunchOptions) -> None:
         """Wait until the browser answers, and check its version."""
@@ -208,13 +234,12 @@ class Browser:
             del self._complaints[:-_STDERR_BYTES]
 
 
-def _place(user: BrowserUser | None) -> str | None:
-    """Return where the folder of a browser is made; None: where temporary files go. Another user needs a place that all
-    users reach."""
+def _place(user: BrowserUser | None) -> Path:
+    """Return where the folder of a browser is made. Another user needs a place that all users reach, and from which it
+    can delete the folder."""
     place = Path(tempfile.gettempdir())
-    if user is None or all(parent.stat().st_mode & 0o001 for parent in (place, *place.parents)):
-        return None
-    return "/tmp"  # noqa: S108 (the folder itself has a name that nothing can guess)
+    is_open = place.stat().st_mode & 0o002 and all(each.stat().st_mode & 0o001 for each in (place, *place.parents))
+    return place if user is None or is_open else Path("/tmp")  # noqa: S108 (nothing can guess the folder's name)
 
 
 async def _open_pipes(process: subprocess.Popen[bytes]) -> _Pipes:
@@ -230,20 +255,59 @@ async def _open_pipes(process: subprocess.Popen[bytes]) -> _Pipes:
     return _Pipes(readers[0], commands, readers[1], tuple(transports))
 
 
-def _start_process(options: LaunchOptions, port: int) -> tuple[subprocess.Popen[bytes], Path]:
+def _start_processes(options: LaunchOptions, port: int) -> _Started:
     """Make the browser's folder and start its processes. Leaves no folder behind if that fails."""
-    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=_place(options.user)))
+    place = _place(options.user)
+    _delete_left_folders(place, options.user)
+    folder = place / f"{_FOLDER_PREFIX}{secrets.token_hex(8)}"
+    # Before the folder is there, so that it is deleted if this program is killed now.
+    janitor = _start(
+        ("/bin/sh", "-c", _JANITOR, "sh", str(folder)),
+        options.user,
+        {"PATH": os.environ.get("PATH", os.defpath)},
+        Path("/"),
+    )
     try:
-        if options.user is not None:
-            os.chown(folder, *options.user)
-        return _spawn(options, folder, port), folder
+        folder.mkdir(0o700)
+        # The processes of the browser hold the folder, until the last one has ended.
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            if options.user is not None:
+                os.chown(folder, *options.user)
+            process = _start_browser(options, folder, port, held)
+        finally:
+            os.close(held)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
+        janitor.kill()
+        janitor.communicate()
         raise
+    assert janitor.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it was killed
+        janitor.stdin.write(b"%d\n" % process.pid)
+    return _Started(process, janitor, folder)
 
 
-def _spawn(options: LaunchOptions, folder: Path, port: int) -> subprocess.Popen[bytes]:
-    """Start the processes. The browser sees nothing of this process's environment but the path and the language."""
+def _delete_left_folders(place: Path, user: BrowserUser | None) -> None:
+    """Delete folders of browsers that no process holds: the janitor was killed, too."""
+    owners = {os.geteuid(), *(() if user is None else (user.uid,))}
+    for folder in place.glob(f"{_FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):  # in use, or another process has deleted it
+            status = folder.lstat()
+            if status.st_uid not in owners or time.time() - status.st_mtime < _LEFT_SECONDS:
+                continue
+            held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+def _start_browser(options: LaunchOptions, folder: Path, port: int, held: int) -> subprocess.Popen[bytes]:
+    """Start the browser. It sees nothing of this process's environment but the path and the language. `held`:
+    descriptor that its processes keep open."""
     flags = [
         *_FLAGS,
         f"--proxy-server=http://127.0.0.1:{port}",
@@ -254,23 +318,33 @@ def _spawn(options: LaunchOptions, folder: Path, port: int) -> subprocess.Popen[
     ]
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TZ") if name in os.environ}
     home = str(folder)
-    environment = kept | {
-        "HOME": home,
-        "TMPDIR": home,
-        "XDG_CONFIG_HOME": home,
-        "XDG_CACHE_HOME": home,
-        "GOSSAMER_BROWSER_FOLDER": home,
-    }
+    environment = kept | {"HOME": home, "TMPDIR": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
+    command = ("/bin/sh", "-c", _LAUNCHER, "sh", options.program, *flags)
+    return _start(command, options.user, environment, folder, output=subprocess.PIPE, held=(held,))
+
+
+def _start(
+    command: Sequence[str],
+    user: BrowserUser | None,
+    environment: Mapping[str, str],
+    folder: Path,
+    *,
+    output: int = subprocess.DEVNULL,
+    held: tuple[int, ...] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a process that leads a group. `output`: its standard output and its standard error. `held`: descriptors
+    that it inherits."""
     return subprocess.Popen(
-        ("/bin/sh", "-c", _SUPERVISOR, "sh", options.program, *flags),
+        command,
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        pass_fds=held,
         bufsize=0,
         env=environment,
         cwd=folder,
         start_new_session=True,
-        user=None if options.user is None else options.user.uid,
-        group=None if options.user is None else options.user.gid,
-        extra_groups=None if options.user is None else [],
+        user=None if user is None else user.uid,
+        group=None if user is None else user.gid,
+        extra_groups=None if user is None else [],
     )

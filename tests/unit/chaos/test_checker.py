@@ -209,3 +209,18 @@ def test_a_page_with_which_three_workers_were_killed_may_be_given_up() -> None:
 
 def test_a_page_with_which_two_workers_were_killed_may_not_be_given_up() -> None:
     assert any("given up as worker_died" in fault and url(0) in fault for fault in given_up(2))
+
+
+def test_a_page_whose_browser_was_hit_in_each_attempt_may_be_given_up() -> None:
+    given = {
+        "log": [*LOG, page(0, 50.0)],
+        "kept": [kept(0, success=False, reason="browser_crashed"), *KEPT[1:]],
+        "fetched": PAGES,
+        "rendered": True,
+    }
+    first, second = Blow(Kind.KILL_BROWSER, 0.005, 0.005, "w0"), Blow(Kind.KILL_RENDERER, 50.5, 50.6, "w0")
+    assert judge(evidence(**given, blows=[first, second])).faults == []
+    assert any("without a record" in fault for fault in judge(evidence(**given, blows=[first])).faults)
+    assert any(
+        "without a record" in fault for fault in judge(evidence(**{**given, "log": LOG}, blows=[first, second])).faults
+    )

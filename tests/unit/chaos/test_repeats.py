@@ -23,6 +23,8 @@ EXPLAINED = {
     "its worker was frozen": Blow(Kind.FREEZE_WORKER, 10.5, 13.0, "w1"),
     "its worker could not reach the store": Blow(Kind.PART_LINK, 9.0, 13.0, "w1"),
     "the second worker woke with a lease that others had": Blow(Kind.FREEZE_WORKER, 9.0, 13.5, "w2"),
+    "its browser was killed": Blow(Kind.KILL_BROWSER, 10.5, 10.6, "w1"),
+    "the page's process stood still until it was killed": Blow(Kind.FREEZE_RENDERER, 9.0, 13.0, "w1"),
     "a primary forgot its last steps": Blow(Kind.KILL_PRIMARY, 11.0, 12.0),
 }
 
@@ -41,6 +43,8 @@ STRANGE = {
     "its worker was killed only after the second fetch": [Blow(Kind.KILL_WORKER, 14.5, 14.5, "w1")],
     "its worker had woken long before": [Blow(Kind.FREEZE_WORKER, 5.0, 8.0, "w1")],
     "its worker was drained": [Blow(Kind.DRAIN_WORKER, 10.5, 10.5, "w1")],
+    "the browser of another worker was killed": [Blow(Kind.KILL_BROWSER, 10.5, 10.6, "w3")],
+    "only the shell beside its browser was killed": [Blow(Kind.KILL_JANITOR, 10.5, 10.6, "w1")],
     "the store's process died and came back with all it had": [Blow(Kind.KILL_STORE, 10.5, 12.0)],
 }
 
@@ -68,3 +72,9 @@ def test_each_fetch_beyond_the_first_needs_a_cause_of_its_own() -> None:
 
 def test_what_was_not_sent_whole_is_no_repeat() -> None:
     assert repeats([msgspec.structs.replace(FIRST, how=How.LEFT), AGAIN], []) == []
+
+
+def test_a_page_that_is_rendered_is_settled_later() -> None:
+    late = [Blow(Kind.KILL_BROWSER, 13.9, 13.9, "w1")]
+    assert unexplained(repeats([FIRST, AGAIN], late)) != []
+    assert unexplained(repeats([FIRST, AGAIN], late, settles_within=30.0)) == []

@@ -4,7 +4,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.chaos.schedule import LINKS, MAX_SKEW_SECONDS, WORKERS, Fault, Kind, Lane, make_plan
+from tests.chaos.schedule import (
+    BROWSERS,
+    LINKS,
+    MAX_SKEW_SECONDS,
+    PROXY,
+    WORKERS,
+    Fault,
+    Kind,
+    Lane,
+    make_browser_plan,
+    make_plan,
+)
 
 STORE = frozenset({Kind.KILL_STORE, Kind.FREEZE_STORE, Kind.SET_STORE_CLOCK})
 HEARTBEAT = 2.0
@@ -65,3 +76,15 @@ def test_a_cluster_has_its_own_faults_and_the_links() -> None:
         assert len(kinds_of(plan.faults)) >= 3
         assert len(plan.faults) >= 6
     assert cluster <= set().union(*(kinds_of(plan.faults) for plan in plans))
+
+
+def test_browsers_workers_the_store_and_the_proxy_where_there_is_one_are_hit() -> None:
+    plans = [make_browser_plan(seed, store_kinds=STORE, dead_after_seconds=HEARTBEAT) for seed in range(1, 101)]
+    for plan in plans:
+        found = kinds_of(plan.faults)
+        assert len(set(BROWSERS) & found) >= 4
+        assert Kind.KILL_WORKER in found
+        assert STORE & found
+        assert bool(set(PROXY) & found) is plan.proxy
+    assert {*BROWSERS, *PROXY} <= set().union(*(kinds_of(plan.faults) for plan in plans))
+    assert {plan.proxy for plan in plans} == {True, False}

@@ -1,6 +1,7 @@
 """The HTML says what the shape says, in the size asked for."""
 
 import gzip
+import json
 import re
 from urllib.parse import urldefrag, urljoin
 from urllib.robotparser import RobotFileParser
@@ -193,3 +194,14 @@ def test_handmade_pages_come_before_generated_ones_and_in_turn() -> None:
     assert answers.mounted_hosts() == ["other.test"]
     with pytest.raises(ValueError, match="needs an answer"):
         answers.mount("other.test", "/", ())
+
+
+def test_a_page_that_a_script_writes_shows_no_link_and_is_the_same_page() -> None:
+    plain, written = (
+        fetch(Answers(Site(WebSpec(scripts=scripts))), "http://site1.test/p/3").body for scripts in (False, True)
+    )
+    assert hrefs(written) == []
+    found = re.search(rb"innerHTML = (\".*\")</script>", written)
+    assert found is not None
+    text = json.loads(found[1].replace(b"\\!", b"!"))
+    assert text.encode() == plain.partition(b"\n")[2]
