@@ -5,6 +5,7 @@ import ctypes
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +21,17 @@ _LEFT_SECONDS = 20.0
 _POLL_SECONDS = 0.05
 _PREFIX = "/gossamer-browser-"
 """Beginning of the names of profile folders."""
+_ANOTHER = """
+import asyncio
+from gossamer.render.browser import Browser
+from gossamer.settings import load
+from gossamer.wiring.browser import launch_options
+
+async def start():
+    await (await Browser.start(launch_options(load(config=None)))).close()
+
+asyncio.run(start())
+"""
 
 
 class BrowserFolder:
@@ -46,7 +58,16 @@ class BrowserFolder:
         deadline = time.monotonic() + _LEFT_SECONDS
         while (found := self._left()) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
+            if found and not any(_browsers_below(os.getpid())):
+                self._start_another()
         return found
+
+    def _start_another(self) -> None:
+        """Start one more browser, which deletes folders of old ones whose janitor was killed, too."""
+        hour_ago = time.time() - 3600
+        for folder in self.path.iterdir():
+            os.utime(folder, (hour_ago, hour_ago))
+        subprocess.run([sys.executable, "-c", _ANOTHER], env=os.environ | {"TMPDIR": str(self.path)}, check=True)
 
     def _left(self) -> list[str]:
         processes = [f"process {pid} is left: {command_of(pid)[:200]}" for pid in _browsers_below(os.getpid())]

@@ -22,6 +22,8 @@ TWICE_AT_MOST = 0.02
 """Of the pages."""
 CONTINUES_WITHIN_SECONDS = 2.0
 """After the heartbeat, a dead worker's work goes on."""
+NOTICES_WITHIN_SECONDS = 15.0
+"""A worker notices that its browser stands still. Meanwhile it leases nothing, also not the work of a dead one."""
 BLUR_SECONDS = 0.2
 """Between the frontier's charge for a hit and the web server's clock, on a machine that has time for everybody."""
 _MOST_BLUR = 0.9
@@ -148,6 +150,8 @@ def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdic
     if verdict.twice_share > twice_at_most:
         verdict.faults.append(f"{verdict.twice:,} of {pages:,} pages were fetched again, more than {twice_at_most:.0%}")
     limit = evidence.dead_after_seconds + CONTINUES_WITHIN_SECONDS
+    if evidence.rendered:
+        limit += NOTICES_WITHIN_SECONDS
     if verdict.standstill is not None and verdict.standstill > limit:
         verdict.faults.append(f"a dead worker's work stood still for {verdict.standstill:.1f} s, not {limit:g} s")
     return verdict
