@@ -118,9 +118,37 @@ Limit = Annotated[
     int, Query(description="Number of entries to return. There may be a few more or fewer", ge=1, le=1000)
 ]
 """Query parameter of lists. One call to the frontier returns all these entries."""
+LatestFirst = Annotated[
+    bool,
+    Query(
+        description="Return what was published last first; `cursor` then leads to what is older. A cursor is valid for "
+        "the order in which it was made"
+    ),
+]
+"""Query parameter of lists from the message bus."""
 
 # The objects from here to EXAMPLES are examples. They must fit the models.
 
+_TROUBLE = {
+    "process": "host:5f0c4711a6e1",
+    "name": "app_output",
+    "message": "shop: The output could not be written: Kafka: Topic authorization failed. Pages of these "
+    "applications wait; those of others do not.",
+}
+_PROCESS = {
+    "process": "host:4711",
+    "worker": "host-4711-5f0c-1",
+    "roles": ["worker"],
+    "version": "0.1.0",
+    "python": "3.11.7",
+    "started": 1767225600.0,
+    "memory_bytes": 180_000_000,
+    "cpu": 0.4,
+    "lag_seconds": 0.001,
+    "pages_per_second": 21.5,
+    "finding": "",
+    "advice": "",
+}
 _COUNTS = {
     "added": 42,
     "queued": 20,
@@ -391,34 +419,28 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("change_domain", "200"): _DOMAIN,
     ("workers", "200"): {
         "items": [{"name": "host-4711-5f0c-1", "silent_seconds": 0.4, "leased": 64, "browser": False}],
+        "cursor": "",
         "processes": {"rest": {"host": ["1267c5f0a6e1"]}},
-        "troubles": [
-            {
-                "process": "host:5f0c4711a6e1",
-                "name": "app_output",
-                "message": "shop: The output could not be written: Kafka: Topic authorization failed. Pages of these "
-                "applications wait; those of others do not.",
-            }
-        ],
-        "facts": [
-            {
-                "process": "host:4711",
-                "worker": "host-4711-5f0c-1",
-                "roles": ["worker"],
-                "version": "0.1.0",
-                "python": "3.11.7",
-                "started": 1767225600.0,
-                "memory_bytes": 180_000_000,
-                "cpu": 0.4,
-                "lag_seconds": 0.001,
-                "pages_per_second": 21.5,
-                "finding": "",
-                "advice": "",
-            }
-        ],
+        "troubles": [_TROUBLE],
+        "facts": [_PROCESS],
+    },
+    ("processes", "200"): {
+        "items": [{**_PROCESS, "process": "host:4712", "worker": "", "roles": ["rest"], "pages_per_second": 0.0}],
+        "cursor": "",
+    },
+    ("worker_counts", "200"): {
+        "workers": 1,
+        "leased": 64,
+        "pages_per_second": 21.5,
+        "services": 1,
+        "versions": ["0.1.0"],
+        "troubles": [_TROUBLE],
+        "trouble_count": 1,
     },
     ("topics", "200"): {
         "items": [{"name": "demo.incoming", "messages": 12, "is_of_requests": True}],
+        "cursor": "",
+        "requests": ["demo.incoming", "demo.incoming_urls", "demo.inbound_actions"],
         "lag": 0,
         "dead_letter": "demo.dead_letter",
     },
@@ -436,7 +458,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "cursor": "MTc2NzIyNTYwMC0w",
         "more": False,
     },
-    ("queues", "200"): {"total": 20, "items": [{"spiderid": "link", "queued": 20, "domains": 1}]},
+    ("queues", "200"): {"total": 20, "items": [{"spiderid": "link", "queued": 20, "domains": 1}], "spiders": 1},
     ("queue_domains", "200"): {"items": [{"domain": "example.com", "queued": 20}], "cursor": ""},
     ("classic_index", "200"): _CLASSIC_INDEX,
     ("classic_index_post", "200"): _CLASSIC_INDEX,

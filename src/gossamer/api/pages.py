@@ -14,9 +14,9 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
+from gossamer.api.context import CRAWL_PATH, ApiContext, PathCrawl
 from gossamer.api.crawls import check_known
-from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
+from gossamer.api.openapi import Cursor, LatestFirst, Limit, ResponseModel, refusals
 from gossamer.bus.base import Reader
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId
@@ -56,7 +56,7 @@ class RecordHeader(msgspec.Struct):
 
 
 class RecordPage(ResponseModel):
-    """Some of the records, in the order in which they were published."""
+    """Some of the records, in the order in which they were published, or with `latest_first` the other one."""
 
     items: list[dict[str, object]]
     """Records as on the bus (see the reference of messages), but `timestamp` has a time zone"""
@@ -73,20 +73,23 @@ _RESPONSES = {200: {"description": "Some of the records", "model": RecordPage}, 
 
 @router.get("/pages", operation_id="crawl_pages", summary="Return fetched pages", responses=_RESPONSES)
 async def list_pages(
-    context: Context, crawl: PathCrawl, request: Request, cursor: Cursor = "", limit: Limit = 50
+    crawl: PathCrawl,
+    request: Request,
+    cursor: Cursor = "",
+    limit: Limit = 50,
+    latest_first: LatestFirst = False,
 ) -> Response:
     """Pages are available as long as the bus keeps them. An empty answer with `more: true` means that the call found
     only records of other crawls; continue with its cursor.
 
     A long body may be in the blob store, at `body_address`. To process all pages of a busy cluster, consume the bus."""
     return await _answer(
-        context, request, crawl, cursor, limit, lambda header: header.type == "page" and header.success
+        request, crawl, (cursor, limit, latest_first), lambda header: header.type == "page" and header.success
     )
 
 
 @router.get("/failures", operation_id="crawl_failures", summary="Return failed requests", responses=_RESPONSES)
 async def list_failures(
-    context: Context,
     crawl: PathCrawl,
     request: Request,
     reason: Annotated[
@@ -94,21 +97,26 @@ async def list_failures(
     ] = "",
     cursor: Cursor = "",
     limit: Limit = 50,
+    latest_first: LatestFirst = False,
 ) -> Response:
     """Failed requests, each with its `reason`. `cursor` and `more` work as for `pages`."""
 
     def is_wanted(header: RecordHeader) -> bool:
         return header.type == "page" and not header.success and (not reason or header.reason == reason)
 
-    return await _answer(context, request, crawl, cursor, limit, is_wanted)
+    return await _answer(request, crawl, (cursor, limit, latest_first), is_wanted)
 
 
 @router.get("/items", operation_id="crawl_items", summary="Return extracted items", responses=_RESPONSES)
 async def list_items(
-    context: Context, crawl: PathCrawl, request: Request, cursor: Cursor = "", limit: Limit = 50
+    crawl: PathCrawl,
+    request: Request,
+    cursor: Cursor = "",
+    limit: Limit = 50,
+    latest_first: LatestFirst = False,
 ) -> Response:
     """Items that spiders extracted. `cursor` and `more` work as for `pages`."""
-    return await _answer(context, request, crawl, cursor, limit, lambda header: header.type == "item")
+    return await _answer(request, crawl, (cursor, limit, latest_first), lambda header: header.type == "item")
 
 
 def records_topic(context: ApiContext, crawl: CrawlId) -> str:
@@ -127,24 +135,29 @@ def header_of(message: bytes, crawl: CrawlId) -> RecordHeader | None:
 
 
 async def _answer(
-    context: ApiContext,
-    request: Request,
-    crawl: CrawlId,
-    cursor: str,
-    limit: int,
-    is_wanted: Callable[[RecordHeader], bool],
+    request: Request, crawl: CrawlId, chosen: tuple[str, int, bool], is_wanted: Callable[[RecordHeader], bool]
 ) -> Response:
-    """Return the records of the crawl that `is_wanted` accepts, from the cursor on."""
+    """Return the records of the crawl that `is_wanted` accepts. `chosen`: the cursor from which on, how many, and
+    whether the latest come first."""
+    cursor, limit, latest_first = chosen
+    context: ApiContext = request.app.state.context
     await check_known(context, crawl)
-    topic = records_topic(context, crawl)
     async with request.app.state.topic_reads:
-        reader = await context.bus.read([topic], from_beginning=True, after=decode_cursor(cursor))
+        reader = await reader_of(context, records_topic(context, crawl), cursor, latest_first=latest_first)
         try:
             records, more = await _read(context, reader, crawl, limit, is_wanted)
         finally:
             await reader.close()
     body = {"items": records, "cursor": encode_cursor(reader.cursor()), "more": more}
     return Response(msgspec.json.encode(body), media_type="application/json")
+
+
+async def reader_of(context: ApiContext, topic: str, cursor: str, *, latest_first: bool) -> Reader:
+    """Return a reader of a topic from a cursor of an answer on. The caller closes it. Raises BadInput."""
+    place = decode_cursor(cursor)
+    if latest_first:
+        return await context.bus.read_back(topic, before=place)
+    return await context.bus.read([topic], from_beginning=True, after=place)
 
 
 async def _read(

@@ -7,10 +7,12 @@ fields; fields may be added. /healthz must not ask other services: an outage of 
 docs/reference/openapi.json is generated from the summaries, descriptions and docstrings of endpoints."""
 
 import asyncio
+import bisect
 import contextlib
+import heapq
 import socket
-from collections.abc import Awaitable
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Path, Query
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -21,9 +23,11 @@ from gossamer.api.context import ApiContext, Context
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.problems import OUTAGE_RETRY_SECONDS, bad_request
 from gossamer.control import stats
-from gossamer.control.process_facts import read_facts
+from gossamer.control.process_facts import ProcessFacts, read_facts
 from gossamer.errors import BusError, FrontierError
 from gossamer.telemetry.logs import service_troubles
+
+T = TypeVar("T")
 
 _PING_SECONDS = 2.0
 """Time in which the frontier and the bus must answer. Must stay below the timeout of the readiness probes that call
@@ -185,19 +189,68 @@ class ProcessStatus(ResponseModel):
 
 
 class WorkerList(ResponseModel):
-    """The workers, the processes of every role, and their troubles."""
+    """A page of the workers, by name; and processes of every role, and their troubles, as many at most as the page may
+    have entries."""
 
     items: list[WorkerStatus]
+    cursor: str
+    """Start of the next page; empty if this is the last one"""
     processes: dict[str, dict[str, list[str]]]
     """Ids of processes with a heartbeat in the last two minutes, by role and host"""
     troubles: list[ProcessTrouble]
     """Troubles that processes have reported in the last 30 seconds"""
     facts: list[ProcessStatus]
-    """Processes that report facts about themselves"""
+    """Processes of the workers of this page that report facts about themselves"""
+
+
+class ProcessList(ResponseModel):
+    """A page of the processes that run services and no worker, by name."""
+
+    items: list[ProcessStatus]
+    cursor: str
+    """Start of the next page; empty if this is the last one"""
+
+
+class ProcessCounts(ResponseModel):
+    """Counts of all workers and processes, and the first of their troubles."""
+
+    workers: int
+    leased: int
+    """Requests that the workers hold"""
+    pages_per_second: float
+    services: int
+    """Processes that run services and no worker"""
+    versions: list[str]
+    """Versions of Gossamer that run, 10 at most"""
+    troubles: list[ProcessTrouble]
+    """Troubles that processes have reported in the last 30 seconds, 20 at most"""
+    trouble_count: int
+    """Number of all of them"""
 
 
 _NAMES = ("process", "worker")
 """Fields of ProcessStatus that its facts have under another name, or not."""
+_VERSIONS = 10
+_TROUBLES = 20
+
+
+async def _processes(context: ApiContext) -> dict[str, ProcessFacts]:
+    """Return the facts that processes report, by process and sorted. Facts of another version's form are left out."""
+    reported = {process: read_facts(fields) for process, fields in sorted((await context.counters.facts()).items())}
+    return {process: facts for process, facts in reported.items() if facts is not None}
+
+
+def _status_of(process: str, facts: ProcessFacts) -> ProcessStatus:
+    fields = {name: getattr(facts, name) for name in ProcessStatus.model_fields if name not in _NAMES}
+    return ProcessStatus(process=process, worker=facts.name, **fields)
+
+
+async def _troubles(context: ApiContext) -> list[ProcessTrouble]:
+    return [
+        ProcessTrouble(process=process, name=name, message=message)
+        for process, messages in sorted((await troubles_everywhere(context)).items())
+        for name, message in sorted(messages.items())
+    ]
 
 
 @cluster.get(
@@ -207,30 +260,75 @@ _NAMES = ("process", "worker")
     response_model=WorkerList,
     responses=refusals(503),
 )
-async def list_workers(context: Context) -> WorkerList:
+async def list_workers(context: Context, cursor: Cursor = "", limit: Limit = 100) -> WorkerList:
     """A worker that dies disappears from the list after the time of the setting worker.heartbeat."""
-    reported = {process: read_facts(fields) for process, fields in sorted((await context.counters.facts()).items())}
-    return WorkerList(
-        facts=[
-            ProcessStatus(
-                process=process,
-                worker=facts.name,
-                **{name: getattr(facts, name) for name in ProcessStatus.model_fields if name not in _NAMES},
-            )
-            for process, facts in reported.items()
-            if facts is not None
-        ],
-        items=[
-            WorkerStatus.of(worker, silent_seconds=round(worker.silent_seconds, 3))
-            for worker in await context.frontier.workers()
-        ],
-        processes=await context.counters.all_nodes(_ROLES),
-        troubles=[
-            ProcessTrouble(process=process, name=name, message=message)
-            for process, messages in sorted((await troubles_everywhere(context)).items())
-            for name, message in sorted(messages.items())
-        ],
+    workers, reported, troubles, processes = await asyncio.gather(
+        context.frontier.workers(), _processes(context), _troubles(context), context.counters.all_nodes(_ROLES)
     )
+    page, next_cursor = _page(workers, cursor, limit, key=lambda worker: worker.name)
+    names = {worker.name for worker in page}
+    return WorkerList(
+        items=[WorkerStatus.of(worker, silent_seconds=round(worker.silent_seconds, 3)) for worker in page],
+        cursor=next_cursor,
+        processes={role: _first_ids(hosts, limit) for role, hosts in processes.items()},
+        troubles=troubles[:limit],
+        facts=[_status_of(process, facts) for process, facts in reported.items() if facts.name in names],
+    )
+
+
+@cluster.get(
+    "/processes",
+    operation_id="processes",
+    summary="List the processes that run services",
+    response_model=ProcessList,
+    responses=refusals(503),
+)
+async def list_processes(context: Context, cursor: Cursor = "", limit: Limit = 100) -> ProcessList:
+    """A process that ends disappears from the list; one that is killed, after 30 seconds."""
+    services = [(process, facts) for process, facts in (await _processes(context)).items() if not facts.name]
+    page, next_cursor = _page(services, cursor, limit, key=lambda pair: pair[0])
+    return ProcessList(items=[_status_of(*pair) for pair in page], cursor=next_cursor)
+
+
+@cluster.get(
+    "/worker-counts",
+    operation_id="worker_counts",
+    summary="Count workers and services",
+    response_model=ProcessCounts,
+    responses=refusals(503),
+)
+async def count_workers(context: Context) -> ProcessCounts:
+    """The answer has the same size whatever the number of workers."""
+    workers, reported, troubles = await asyncio.gather(
+        context.frontier.workers(), _processes(context), _troubles(context)
+    )
+    return ProcessCounts(
+        workers=len(workers),
+        leased=sum(worker.leased for worker in workers),
+        pages_per_second=sum(facts.pages_per_second for facts in reported.values()),
+        services=sum(not facts.name for facts in reported.values()),
+        versions=sorted({facts.version for facts in reported.values()})[:_VERSIONS],
+        troubles=troubles[:_TROUBLES],
+        trouble_count=len(troubles),
+    )
+
+
+def _page(found: Sequence[T], cursor: str, limit: int, *, key: Callable[[T], str]) -> tuple[Sequence[T], str]:
+    """Return the entries of a sorted list after those that a cursor stands for, and the cursor of the next page; empty:
+    there is none."""
+    first = bisect.bisect_right(found, cursor, key=key)
+    page = found[first : first + limit]
+    return page, key(page[-1]) if len(found) > first + limit else ""
+
+
+def _first_ids(hosts: dict[str, list[str]], limit: int) -> dict[str, list[str]]:
+    """Return the first ids of processes, by host."""
+    found: dict[str, list[str]] = {}
+    for host, ids in sorted(hosts.items()):
+        if limit <= 0:
+            break
+        found[host], limit = sorted(ids)[:limit], limit - len(ids)
+    return found
 
 
 # --- backlogs ---------------------------------------------------------------------------------------------------------
@@ -246,10 +344,12 @@ class SpiderBacklog(ResponseModel):
 
 
 class SpiderBacklogs(ResponseModel):
-    """Queued requests by spider."""
+    """Queued requests of all spiders together, and those of the spiders with most."""
 
     total: int
     items: list[SpiderBacklog]
+    spiders: int
+    """Spiders with queued requests"""
 
 
 class DomainBacklog(ResponseModel):
@@ -274,12 +374,16 @@ class DomainBacklogs(ResponseModel):
     response_model=SpiderBacklogs,
     responses=refusals(503),
 )
-async def list_backlogs(context: Context) -> SpiderBacklogs:
+async def list_backlogs(context: Context, limit: Limit = 100) -> SpiderBacklogs:
     """Covers all crawls of all applications, and reads only counters. Retries that are not yet due are not counted."""
     backlogs = await context.frontier.backlog()
     return SpiderBacklogs(
         total=sum(backlog.queued for backlog in backlogs),
-        items=[SpiderBacklog.of(backlog, spiderid=backlog.spider) for backlog in backlogs],
+        items=[
+            SpiderBacklog.of(backlog, spiderid=backlog.spider)
+            for backlog in heapq.nlargest(limit, backlogs, key=lambda backlog: backlog.queued)
+        ],
+        spiders=len(backlogs),
     )
 
 

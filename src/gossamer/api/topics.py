@@ -15,8 +15,8 @@ from starlette.responses import Response
 from gossamer.api import openapi as describe
 from gossamer.api.audit import begin
 from gossamer.api.context import Context
-from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
-from gossamer.api.pages import decode_cursor, encode_cursor
+from gossamer.api.openapi import Cursor, LatestFirst, Limit, ResponseModel, refusals
+from gossamer.api.pages import decode_cursor, encode_cursor, reader_of
 from gossamer.api.problems import bad_request
 from gossamer.telemetry.metrics import LAG
 
@@ -45,9 +45,13 @@ class TopicStatus(ResponseModel):
 
 
 class TopicList(ResponseModel):
-    """The topics, and the requests that wait in them."""
+    """A page of the topics, by name, and the requests that wait in all of them."""
 
     items: list[TopicStatus]
+    cursor: str
+    """Start of the next page; empty if this is the last one"""
+    requests: list[str]
+    """Names of the topics from which the services read requests"""
     lag: int
     """Requests that the services have not read, as this process measured it last, some seconds ago"""
     dead_letter: str
@@ -71,7 +75,7 @@ class DeadLetter(ResponseModel):
 
 
 class DeadLetterPage(ResponseModel):
-    """A page of dead letters, in the order in which they were published."""
+    """A page of dead letters, in the order in which they were published, or with `latest_first` the other one."""
 
     items: list[DeadLetter]
     cursor: str
@@ -95,14 +99,17 @@ class Resubmission(ResponseModel):
     response_model=TopicList,
     responses=refusals(503),
 )
-async def list_topics(context: Context) -> TopicList:
-    """Topics are created when something is first published to them."""
+async def list_topics(context: Context, cursor: Cursor = "", limit: Limit = 100) -> TopicList:
+    """Topics are created when something is first published to them. Each application has two of its own."""
     topics, requests = context.topics, frozenset(context.topics.requests)
+    found = await context.bus.topics(after=decode_cursor(cursor), limit=limit + 1)
     return TopicList(
         items=[
             TopicStatus(name=topic.name, messages=topic.messages, is_of_requests=topic.name in requests)
-            for topic in await context.bus.topics()
+            for topic in found[:limit]
         ],
+        cursor=encode_cursor(found[limit - 1].name) if len(found) > limit else "",
+        requests=list(topics.requests),
         lag=int(context.metrics.sample(LAG)),
         dead_letter=topics.dead_letter,
     )
@@ -115,13 +122,15 @@ async def list_topics(context: Context) -> TopicList:
     response_model=DeadLetterPage,
     responses=refusals(400, 503),
 )
-async def list_dead_letters(context: Context, request: Request, cursor: Cursor = "", limit: Limit = 50) -> Any:
+async def list_dead_letters(
+    context: Context, request: Request, cursor: Cursor = "", limit: Limit = 50, latest_first: LatestFirst = False
+) -> Any:
     """Dead letters are available as long as the bus keeps them."""
     topic = context.topics.dead_letter
     if not await context.bus.existing([topic]):
         return DeadLetterPage(items=[], cursor=cursor, more=False)
     async with request.app.state.topic_reads:
-        reader = await context.bus.read([topic], from_beginning=True, after=decode_cursor(cursor))
+        reader = await reader_of(context, topic, cursor, latest_first=latest_first)
         try:
             found: list[DeadLetter] = []
             for _ in range(_POLLS):

@@ -95,14 +95,23 @@ class Bus(Protocol):
         """Join a consumer group: each message goes to one of its members. A new group begins with the oldest
         message."""
 
-    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> Reader:
+    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "", since: float = 0.0) -> Reader:
         """Read without a group: from the oldest message, or from now on.
 
+        `since`: epoch seconds by the bus's clock. With `from_beginning`, older messages are skipped at no cost.
         `after`: a cursor of a reader of the same topics, which replaces `from_beginning`. Reading continues there, or
         at the oldest message if the bus has deleted that part of the topic. Raises BadInput for an invalid cursor."""
 
-    async def topics(self) -> list[TopicInfo]:
-        """Return all topics under this bus's prefix, sorted by name."""
+    async def read_back(self, topic: str, *, before: str = "") -> Reader:
+        """Read a topic from its newest message to its oldest. `take` does not wait: it returns fewer messages than
+        asked for where there are no older ones. On several partitions, the order is that of the times of messages.
+
+        `before`: a cursor of such a reader. Reading continues there, so a message that was published since then is not
+        returned. Raises BadInput for an invalid cursor."""
+
+    async def topics(self, *, after: str = "", limit: int | None = None) -> list[TopicInfo]:
+        """Return the topics under this bus's prefix, sorted by name: up to `limit` of those whose names come after
+        `after`. The cost is that of the topics that are returned, but for the list of names."""
 
     async def existing(self, topics: Collection[str]) -> set[str]:
         """Return those of these topics that exist, without creating any."""

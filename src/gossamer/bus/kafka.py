@@ -16,10 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from gossamer.bus.base import TopicInfo, check_topic_name
+from gossamer.bus.kafka_back_reader import KafkaBackReader
 from gossamer.bus.kafka_consumer import (
     REPLY_SECONDS,
     KafkaConsumer,
@@ -295,18 +296,15 @@ class KafkaBus:
 
         return await in_thread(self._threads, run)
 
-    async def topics(self) -> list[TopicInfo]:
-        def partition_counts(admin: Any) -> dict[str, int]:
+    async def topics(self, *, after: str = "", limit: int | None = None) -> list[TopicInfo]:
+        def page(admin: Any) -> list[TopicInfo]:
             found = admin.list_topics(timeout=REPLY_SECONDS).topics
-            own = [name for name in found if name.startswith(self._prefix) and not name.startswith("__")]
-            return {name: len(found[name].partitions) for name in own}
+            own = sorted(name for name in found if name.startswith(self._prefix) and not name.startswith("__"))
+            names = [name for name in own if name > after][:limit]
+            partitions = [TopicPartition(name, number) for name in names for number in found[name].partitions]
+            return [TopicInfo(name, size) for name, size in _sizes(admin, names, partitions).items()]
 
-        counts = await self._with_admin(partition_counts)
-        reader = KafkaConsumer(self._common, group="gossamer-asking")  # joins no group; the option is mandatory
-        try:
-            return [TopicInfo(name, await reader.size(name, count)) for name, count in sorted(counts.items())]
-        finally:
-            await reader.close()
+        return await self._with_admin(page)
 
     async def existing(self, topics: Collection[str]) -> set[str]:
         wanted = set(topics)
@@ -332,14 +330,27 @@ class KafkaBus:
         await consumer.subscribe(topics)
         return consumer
 
-    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> KafkaConsumer:
+    async def read(
+        self, topics: Sequence[str], *, from_beginning: bool, after: str = "", since: float = 0.0
+    ) -> KafkaConsumer:
         offsets = parse_cursor(after)
         for topic in topics:
             await self._ensure(topic)
         options = {**self._common, "enable.partition.eof": True}
         consumer = self._track(KafkaConsumer(options, group="gossamer-reading", create=self._ensure_again))
-        await consumer.assign(topics, from_beginning=from_beginning or bool(after), after=offsets)
+        await consumer.assign(topics, from_beginning=from_beginning or bool(after), after=offsets, since=since)
         return consumer
+
+    async def read_back(self, topic: str, *, before: str = "") -> KafkaBackReader:
+        offsets = parse_cursor(before)
+        await self._ensure(topic)
+        reader = KafkaBackReader(self._common, topic)
+        try:
+            await reader.start(before=offsets.get(topic, {}))
+        except BaseException:
+            await reader.close()
+            raise
+        return reader
 
     def _track(self, consumer: KafkaConsumer) -> KafkaConsumer:
         self._consumers = [other for other in self._consumers if not other.closed] + [consumer]
@@ -353,3 +364,15 @@ class KafkaBus:
         for thread in self._producer_threads:
             await asyncio.to_thread(thread.join)
         self._threads.shutdown(wait=False)
+
+
+def _sizes(admin: Any, names: Sequence[str], partitions: Sequence[Any]) -> dict[str, int]:
+    """Return the number of messages in each topic. Two calls ask for all of these partitions together."""
+    sizes = dict.fromkeys(names, 0)
+    if partitions:
+        specs: Any = OffsetSpec
+        for spec, sign in ((specs.latest(), 1), (specs.earliest(), -1)):
+            asked = admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=REPLY_SECONDS)
+            for partition, offset in asked.items():
+                sizes[partition.topic] += sign * offset.result(2 * REPLY_SECONDS).offset
+    return sizes

@@ -181,16 +181,23 @@ class KafkaConsumer:
         )
 
     async def assign(
-        self, topics: Sequence[str], *, from_beginning: bool, after: dict[str, dict[int, int]] | None = None
+        self,
+        topics: Sequence[str],
+        *,
+        from_beginning: bool,
+        after: dict[str, dict[int, int]] | None = None,
+        since: float = 0.0,
     ) -> None:
-        """Read all partitions without a group: from the beginning, but those in `after` from the offset given there;
-        with `from_beginning` False, from the end that each has now."""
+        """Read all partitions without a group: from the beginning, or the first message since that time, but those in
+        `after` from the offset given there; with `from_beginning` False, from the end that each has now."""
 
         def assign() -> None:
             assigned = []
             for topic in topics:
-                for number in partitions_of(self._consumer, topic):
-                    start = (after or {}).get(topic, {}).get(number, OFFSET_BEGINNING)
+                numbers = partitions_of(self._consumer, topic)
+                first = self._first_since(topic, numbers, since) if since else {}
+                for number in numbers:
+                    start = (after or {}).get(topic, {}).get(number, first.get(number, OFFSET_BEGINNING))
                     if not from_beginning:  # the end as of this call, not as of the first fetch
                         _, start = self._consumer.get_watermark_offsets(
                             TopicPartition(topic, number), timeout=REPLY_SECONDS
@@ -201,6 +208,11 @@ class KafkaConsumer:
 
         self._next_offsets = {topic: dict(offsets) for topic, offsets in (after or {}).items() if topic in topics}
         await in_thread(self._thread, assign)
+
+    def _first_since(self, topic: str, numbers: Sequence[int], since: float) -> dict[int, int]:
+        """Return the offset of the first message since a time, by partition; that of the end where there is none."""
+        asked = [TopicPartition(topic, number, int(since * 1000)) for number in numbers]
+        return {each.partition: each.offset for each in self._consumer.offsets_for_times(asked, timeout=REPLY_SECONDS)}
 
     def _on_lost(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         """Forget partitions that went to other members. Their new owners get every message that was not committed."""
@@ -253,7 +265,7 @@ class KafkaConsumer:
             partition = (event.topic(), event.partition())
             error = event.error()
             if error is None:
-                messages.append(_message(event))
+                messages.append(to_message(event))
                 if self._in_group:
                     self._uncommitted.setdefault(partition, deque()).append(event.offset())
                 else:
@@ -365,18 +377,6 @@ class KafkaConsumer:
 
         return await in_thread(self._thread, count)
 
-    async def size(self, topic: str, partitions: int) -> int:
-        """Return the number of messages that the topic holds now."""
-
-        def count() -> int:
-            total = 0
-            for number in range(partitions):
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=REPLY_SECONDS)
-                total += high - low
-            return total
-
-        return await in_thread(self._thread, count)
-
     async def close(self) -> None:
         """Leave the group. A `take` that waits in another task returns no messages."""
         if self.closed:
@@ -397,7 +397,7 @@ def parse_cursor(cursor: str) -> dict[str, dict[int, int]]:
         raise BadInput("not a cursor of a reader of this Kafka bus") from None
 
 
-def _message(taken: Any) -> Message:
+def to_message(taken: Any) -> Message:
     """Return a message of librdkafka as a Message of the bus."""
     _, milliseconds = taken.timestamp()
     return Message(

@@ -116,10 +116,12 @@ class StreamsBus:
         await consumer.start()
         return consumer
 
-    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> "StreamsReader":
+    async def read(
+        self, topics: Sequence[str], *, from_beginning: bool, after: str = "", since: float = 0.0
+    ) -> "StreamsReader":
         for topic in topics:
             await self._record_use(topic)
-        reader = StreamsReader(self._store, topics, after=_parse_cursor(after))
+        reader = StreamsReader(self._store, topics, after=_parse_cursor(after), since=since)
         try:
             await reader.start(from_beginning=from_beginning)
         except BaseException:
@@ -127,8 +129,12 @@ class StreamsBus:
             raise
         return reader
 
-    async def topics(self) -> list[TopicInfo]:
-        names = await self._store.names()
+    async def read_back(self, topic: str, *, before: str = "") -> "StreamsBackReader":
+        await self._record_use(topic)
+        return StreamsBackReader(self._store, topic, before=_parse_cursor(before).get(topic, ""))
+
+    async def topics(self, *, after: str = "", limit: int | None = None) -> list[TopicInfo]:
+        names = [name for name in await self._store.names() if name > after][:limit]
         return [TopicInfo(*row) for row in zip(names, await self._store.lengths(names), strict=True)]
 
     async def existing(self, topics: Collection[str]) -> set[str]:
@@ -359,10 +365,12 @@ class StreamsConsumer:
 class StreamsReader:
     """Implements Reader: reads topics by itself, without a group. Created by `StreamsBus.read`."""
 
-    def __init__(self, store: StreamsStore, topics: Sequence[str], *, after: dict[str, str]) -> None:
-        """`after`: id of the last message that was read earlier, by topic; empty: none."""
+    def __init__(self, store: StreamsStore, topics: Sequence[str], *, after: dict[str, str], since: float) -> None:
+        """`after`: id of the last message that was read earlier, by topic; empty: none. `since`: epoch seconds of the
+        oldest message of a topic without such an id."""
         self._store = store
-        self._taken = {topic: after.get(topic, "0-0").encode() for topic in topics}
+        first = f"{max(0, int(since * 1000) - 1)}-0"  # an id begins with milliseconds
+        self._taken = {topic: after.get(topic, first).encode() for topic in topics}
         """Id of the last message that was taken, by topic."""
         self._acknowledged = {topic: entry_id for topic, entry_id in after.items() if topic in self._taken}
         """Id of the last message that was acknowledged, by topic: the cursor."""
@@ -436,6 +444,42 @@ class StreamsReader:
 
     async def close(self) -> None:
         await self._wake.stop()
+
+
+class StreamsBackReader:
+    """Implements Reader: reads a topic from its newest message to its oldest. Created by `StreamsBus.read_back`."""
+
+    def __init__(self, store: StreamsStore, topic: str, *, before: str) -> None:
+        """`before`: id of the last message that was read earlier; empty: none."""
+        self._store = store
+        self._topic = topic
+        self._taken = self._acknowledged = before
+        self._is_at_end = False
+
+    async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
+        key = self._store.keys.stream(self._topic)
+        newest = f"({self._taken}" if self._taken else "+"
+        entries = await self._store.command(key, "XREVRANGE", key, newest, "-", "COUNT", at_most)
+        self._is_at_end = len(entries) < at_most
+        if entries:
+            self._taken = entries[-1][0].decode()
+        return [to_message(self._topic, entry) for entry in entries]
+
+    async def acknowledge(self, messages: Sequence[Message]) -> None:
+        if messages:
+            self._acknowledged = messages[-1].position.decode()
+
+    def is_at_end(self) -> bool:
+        return self._is_at_end
+
+    def cursor(self) -> str:
+        return msgspec.json.encode({self._topic: self._acknowledged}).decode() if self._acknowledged else ""
+
+    async def lag(self) -> int:
+        return 0  # as of every reader
+
+    async def close(self) -> None:
+        return
 
 
 def _entries_of(reply: Any) -> list[Any]:

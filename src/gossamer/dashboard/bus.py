@@ -1,4 +1,5 @@
-"""The bus: its topics, requests that wait in them, and rejected requests, which can be mended and sent again."""
+"""The bus: its topics, requests that wait in them, and rejected requests, the latest first, which can be mended and
+sent again."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,22 +10,24 @@ from starlette.responses import Response
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiRefused
 
-_A_PAGE: Final = 20
+_LETTERS: Final = 20
+_TOPICS: Final = 20
 
 
 async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
     """Return the page."""
     topics, letters = await asyncio.gather(
-        page.service.get("/v1/topics"),
-        page.service.get("/v1/dead-letters", cursor=page.query.get("cursor"), limit=_A_PAGE),
+        page.service.get("/v1/topics", cursor=page.query.get("topics"), limit=_TOPICS),
+        page.service.get("/v1/dead-letters", cursor=page.query.get("cursor"), limit=_LETTERS, latest_first=True),
     )
     return page.render(
         "bus.html",
         topics=topics["items"],
+        more_topics=topics["cursor"],
         lag=topics["lag"],
         letters=letters["items"],
         cursor=letters["cursor"] if letters["more"] else "",
-        requests=frozenset(topic["name"] for topic in topics["items"] if topic["is_of_requests"]),
+        requests=frozenset(topics["requests"]),
         was_sent=page.query.get("sent") == "yes",
         fault=fault,
         status_code=status_code,

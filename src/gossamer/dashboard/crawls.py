@@ -15,6 +15,8 @@ from gossamer.dashboard.service import ApiCall, ApiRefused, crawl_path
 _STATES = ("running", "finished", "stopped", "expired", "lost")
 _A_PAGE = 50
 _PRIORITIES_SHOWN = 20
+_REASONS_SHOWN = 20
+"""Reasons of failures, and those of requests that were not fetched. The commonest come first."""
 _UNAVAILABLE = 503
 _BODY_SHOWN = 20_000
 """Characters of a body that a preview shows."""
@@ -64,6 +66,7 @@ async def show(page: DashboardPage) -> Response:
         **past,
         dropped=_by_count(total["dropped"]),
         retried=_by_count(total["retried"]),
+        reasons_shown=_REASONS_SHOWN,
         priorities=_by_priority(crawl["queued_by_priority"]),
         pace=pace,
         retried_now=_count(page.query.get("retried", "")),
@@ -83,14 +86,18 @@ async def _past(page: DashboardPage, name: str) -> list[Any]:
 
 
 async def show_records(page: DashboardPage) -> Response:
-    """Return pages, failures or items of a crawl, in the order in which they were published."""
+    """Return pages, failures or items of a crawl, those that were published last first."""
     appid, crawlid = _names(page, page.query)
     kind = page.query.get("kind", "pages")
     if kind not in ("pages", "failures", "items"):
         kind = "pages"
     reason = page.query.get("reason", "") if kind == "failures" else ""
     found = await page.service.get(
-        crawl_path(appid, crawlid, kind), cursor=page.query.get("cursor"), reason=reason or None, limit=20
+        crawl_path(appid, crawlid, kind),
+        cursor=page.query.get("cursor"),
+        reason=reason or None,
+        limit=20,
+        latest_first=True,
     )
     return page.render(
         "records.html",

@@ -37,12 +37,12 @@ async def _part(page: DashboardPage, section: DashboardSection) -> tuple[str, Ma
 
 async def crawl_values(page: DashboardPage) -> Mapping[str, Any]:
     """Return what the overview shows of the crawl service."""
-    health, running, latest, workers, queues = await asyncio.gather(
+    health, running, latest, counts, queues = await asyncio.gather(
         page.service.get("/"),
         page.service.get("/v1/crawls", state="running", limit=_CRAWLS_SHOWN),
         page.service.get("/v1/crawls", limit=_LATEST_READ),
-        page.service.get("/v1/workers"),
-        page.service.get("/v1/queues"),
+        page.service.get("/v1/worker-counts"),
+        page.service.get("/v1/queues", limit=1),
     )
     return {
         "health": health,
@@ -53,12 +53,8 @@ async def crawl_values(page: DashboardPage) -> Mapping[str, Any]:
         ],
         "has_more": bool(running["cursor"]),
         "history_error": running["history_error"],
-        "workers": workers["items"],
-        "processes": workers["processes"],
-        "troubles": workers["troubles"],
+        "counts": counts,
         "queued": queues["total"],
-        "pages_per_second": sum(facts["pages_per_second"] for facts in workers["facts"]),
-        "leased": sum(worker["leased"] for worker in workers["items"]),
     }
 
 

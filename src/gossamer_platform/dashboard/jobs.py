@@ -1,13 +1,14 @@
 """Jobs: their list, one job with its log and its items, and the form that makes one."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiCall, ApiRefused
+from gossamer_platform.dashboard.choices import project_choice, spider_choice, version_choice
 
 STATES: Final = ("pending", "starting", "running", "stopping", "finished", "failed", "cancelled")
 ENDED: Final = frozenset({"finished", "failed", "cancelled"})
@@ -146,13 +147,11 @@ async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 
     """Return the form for a job: of a project, or first the choice of one."""
     given = page.form or page.query
     project = given.get("project", "")
-    projects = await page.platform.get("/v1/project-names")
-    versions = await page.platform.get("/v1/versions", project=project) if project else []
     return page.render(
         "job_form.html",
-        projects=projects,
-        spiders=spiders_of(versions),
-        versions=[each["name"] for each in reversed(versions) if each["state"] == "ready"],
+        projects=await project_choice(page),
+        spiders=await spider_choice(page, project),
+        versions=await version_choice(page, project),
         given=given,
         fault=fault,
         status_code=status_code,
@@ -176,11 +175,6 @@ async def create(page: DashboardPage) -> Response:
     except ApiRefused as error:
         return await show_form(page, fault=error.detail, status_code=400)
     return page.go("/job", id=str(made["id"]))
-
-
-def spiders_of(versions: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of all spiders of versions that jobs can run."""
-    return sorted({name for each in versions if each["state"] == "ready" for name in each["spiders"] or ()})
 
 
 def pairs_of(page: DashboardPage, form: Mapping[str, str], name: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiCall, ApiRefused
 from gossamer.net.paths import path_of
-from gossamer_platform.dashboard.jobs import number_of, spiders_of
+from gossamer_platform.dashboard.jobs import number_of
 from gossamer_platform.dashboard.latest import latest
 from gossamer_platform.scrapyd.forms import parse_body
 
@@ -18,6 +18,9 @@ _UPLOADS: Final = asyncio.Semaphore(2)
 """Artefacts that are in memory at a time."""
 _WAIT_SECONDS: Final = 10.0
 """Time for which a page waits until a version is built. One that takes longer shows up as building."""
+_VERSIONS: Final = 20
+_SPIDERS: Final = 50
+_POLICIES: Final = 20
 LIMITS: Final = (
     "max_running", "retries", "retry_seconds", "time_limit", "memory_limit", "pending_limit", "min_items",
     "max_errors", "keep_logs_days", "keep_items_days", "keep_jobs_days",
@@ -35,20 +38,28 @@ async def show_list(page: DashboardPage, *, fault: str = "", status_code: int = 
 
 async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
     """Return one project."""
-    name = page.form.get("project") or page.query.get("project", "")
-    project, versions, variables, policies = await asyncio.gather(
+    name, query = page.form.get("project") or page.query.get("project", ""), page.query
+    project, versions, spiders, variables, policies = await asyncio.gather(
         page.platform.get(project_path(page, name)),
-        page.platform.get("/v1/versions", project=name),
+        page.platform.get(
+            "/v1/versions", project=name, after=query.get("versions"), limit=_VERSIONS, latest_first=True
+        ),
+        page.platform.get("/v1/spiders", project=name, after=query.get("spiders"), limit=_SPIDERS),
         page.platform.get(project_path(page, name, "variables")),
-        page.platform.get(project_path(page, name, "policies")),
+        page.platform.get(project_path(page, name, "policies"), after=query.get("policies"), limit=_POLICIES),
     )
     return page.render(
         "project.html",
         project=project,
-        versions=versions[::-1],
-        spiders=spiders_of(versions),
+        versions=versions,
+        spiders=spiders,
         variables=variables,
         policies=policies,
+        following={
+            "versions": versions[-1]["id"] if len(versions) == _VERSIONS else "",
+            "spiders": spiders[-1] if len(spiders) == _SPIDERS else "",
+            "policies": policies[-1]["spider"] if len(policies) == _POLICIES else "",
+        },
         limits=LIMITS,
         fault=fault,
         status_code=status_code,

@@ -6,7 +6,8 @@ from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiRefused
-from gossamer_platform.dashboard.jobs import number_of, pairs_of, row_number, spiders_of
+from gossamer_platform.dashboard.choices import project_choice, spider_choice
+from gossamer_platform.dashboard.jobs import number_of, pairs_of, row_number
 from gossamer_platform.dashboard.latest import latest
 
 _A_PAGE: Final = 50
@@ -52,12 +53,14 @@ async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 
     """Return the form for a schedule: of a project, or first the choice of one."""
     given = page.form or page.query
     project = given.get("project", "")
-    projects = await page.platform.get("/v1/project-names")
-    versions = await page.platform.get("/v1/versions", project=project) if project else []
     return page.render(
-        "schedule_form.html", projects=projects, spiders=spiders_of(versions), given=given, fault=fault,
+        "schedule_form.html",
+        projects=await project_choice(page),
+        spiders=await spider_choice(page, project),
+        given=given,
+        fault=fault,
         status_code=status_code,
-    )  # fmt: skip
+    )
 
 
 async def create(page: DashboardPage) -> Response:

@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiRefused
+from gossamer_platform.dashboard.choices import project_choice
 from gossamer_platform.dashboard.jobs import number_of, row_number
 from gossamer_platform.dashboard.latest import latest
 
@@ -18,7 +19,7 @@ async def show_list(page: DashboardPage, *, secret: str = "", fault: str = "", s
     """Return a page of tokens, the latest first, with the form that makes one. `secret`: that of a new token, which no
     other page shows."""
     found, after = await latest(page, "/v1/tokens")
-    projects = await page.platform.get("/v1/project-names")
+    projects = await project_choice(page)
     return page.render(
         "tokens.html", tokens=found, after=after, projects=projects, scopes=SCOPES, secret=secret, fault=fault,
         home=page.platform.dashboard, status_code=status_code,

@@ -11,7 +11,13 @@ from sqlalchemy import Connection, func, or_, select, update
 
 from gossamer_platform.lifecycle import ACTIVE, JobState
 from gossamer_platform.names import means_version
-from gossamer_platform.state.projects import ReadyVersion, find_version, project_id, ready_names, ready_versions
+from gossamer_platform.state.projects import (
+    ReadyVersion,
+    project_id,
+    project_row,
+    ready_names,
+    ready_versions,
+)
 from gossamer_platform.state.tables import Project, jobs, projects, schedules
 
 
@@ -52,9 +58,8 @@ def _jobs(count: int) -> str:
 
 def default_of(connection: Connection, project: str) -> DefaultVersion:
     """Return the default of a project."""
-    pinned = connection.scalar(select(projects.c.pinned_version).where(projects.c.name == project))
-    found = find_version(connection, project, None)
-    return DefaultVersion(found and found.name, found is not None and pinned == found.name)
+    row = project_row(connection, project)
+    return DefaultVersion(None, False) if row is None else defaults_of(connection, [row])[0]
 
 
 def defaults_of(connection: Connection, rows: Sequence[Project]) -> list[DefaultVersion]:

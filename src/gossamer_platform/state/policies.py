@@ -43,10 +43,14 @@ def delete_spider_policy(connection: Connection, project: str, spider: str) -> b
     return bool(connection.execute(delete(spider_policies).where(*wanted)).rowcount)
 
 
-def list_spider_policies(connection: Connection, project: str) -> list[SpiderPolicy]:
-    """Return the policies of a project's spiders, by the names of these."""
+def list_spider_policies(
+    connection: Connection, project: str, *, after: str = "", limit: int | None = None
+) -> list[SpiderPolicy]:
+    """Return the policies of a project's spiders, by the names of these: up to `limit` of those that come after
+    `after`."""
     joined = select(spider_policies).join(projects, projects.c.id == spider_policies.c.project_id)
-    return fetch(connection, SpiderPolicy, joined.where(projects.c.name == project).order_by(spider_policies.c.spider))
+    wanted = joined.where(projects.c.name == project, spider_policies.c.spider > after)
+    return fetch(connection, SpiderPolicy, wanted.order_by(spider_policies.c.spider).limit(limit))
 
 
 def full_spiders(connection: Connection) -> list[tuple[int, str]]:

@@ -37,6 +37,8 @@ WANTED: Final = "wanted"
 """Value of the column `listing` of a version whose spiders a node is to list. Fixed, because it is stored."""
 _BROKEN_KEPT: Final = 10
 """Number of a project's latest broken versions that are kept, so that their reasons can be read."""
+_LISTED: Final = 20
+"""Versions whose spiders are listed together. More make a list longer to find."""
 _FORGET_SECONDS: Final = 3600.0
 """Age from which a removed version and an empty project are deleted. A client may still wait for the build of a newer
 one."""
@@ -355,18 +357,23 @@ def version_row(connection: Connection, version_id: int) -> Version:
     return fetch_one(connection, Version, _with_project().where(versions.c.id == version_id))
 
 
-def version_rows(connection: Connection, project: str) -> list[Version]:
-    """Return the versions of a project that are not removed, in the order of their deployment."""
-    shown = and_(projects.c.name == project, versions.c.state != VersionState.DELETED)
-    return fetch(connection, Version, _with_project().where(shown).order_by(versions.c.id))
+def version_rows(
+    connection: Connection, project: str, page: RowPage = ALL_ROWS, *, state: VersionState | None = None
+) -> list[Version]:
+    """Return a page of the versions of a project that are not removed, or that have this state; in the order of their
+    deployment unless the page has the other one."""
+    shown = versions.c.state != VersionState.DELETED if state is None else versions.c.state == state
+    return fetch(connection, Version, page.of(_with_project().where(projects.c.name == project, shown), versions.c.id))
 
 
-def version_page(connection: Connection, project: int, *, before: int | None, limit: int) -> list[Version]:
-    """Return up to `limit` versions of a project that are not removed, the latest deployment first. `before`: number of
-    the last version of the page before."""
-    shown = [versions.c.project_id == project, versions.c.state != VersionState.DELETED]
-    shown += [] if before is None else [versions.c.id < before]
-    return fetch(connection, Version, _with_project().where(*shown).order_by(versions.c.id.desc()).limit(limit))
+def spider_names(connection: Connection, project: str) -> list[str]:
+    """Return the spiders of the default version and of the latest versions that jobs can run, sorted."""
+    latest = version_rows(connection, project, RowPage(limit=_LISTED, is_latest_first=True), state=VersionState.READY)
+    pinned = _with_project().where(
+        projects.c.name == project, versions.c.state == VersionState.READY, versions.c.name == projects.c.pinned_version
+    )
+    rows = [*latest, *fetch(connection, Version, pinned)]
+    return sorted({name for row in rows for name in row.spiders or ()})
 
 
 def remove_version(connection: Connection, version_id: int) -> bool:

@@ -17,6 +17,10 @@ MAX_PAGE: Final = 1000
 PageLimit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Largest number of entries to return.")]
 PageStart = Annotated[str, Query(description="Value of `next` of the page before.")]
 AfterId = Annotated[str, Query(description="Number (`id`) of the last entry of the page before.")]
+AfterName = Annotated[str, Query(max_length=1000, description="Name of the last entry of the page before.")]
+EntryLimit = Annotated[
+    int | None, Query(ge=1, le=MAX_PAGE, description="Largest number of entries to return. Absent: all.")
+]
 LatestFirst = Annotated[bool, Query(description="True: the entry that was made last comes first.")]
 
 
@@ -41,9 +45,7 @@ def next_cursor(found: Sequence[_Numbered], limit: int) -> str | None:
 
 async def _row_page(
     after: AfterId = "",
-    limit: Annotated[
-        int | None, Query(ge=1, le=MAX_PAGE, description="Largest number of entries to return. Absent: all.")
-    ] = None,
+    limit: EntryLimit = None,
     latest_first: LatestFirst = False,
 ) -> RowPage:
     return RowPage(parse_cursor(after), limit, latest_first)

@@ -13,6 +13,7 @@ from gossamer_platform.state import policies, projects
 from gossamer_platform.state.tables import SpiderPolicy
 from gossamer_platform.v1.context import Admin, Client, Reader
 from gossamer_platform.v1.models import JobPolicyModel
+from gossamer_platform.v1.pages import AfterName, EntryLimit
 
 router = APIRouter(prefix="/v1/projects/{project}/policies", tags=["projects"])
 
@@ -39,10 +40,13 @@ class SpiderPolicyModel(SpiderPolicyChange):
 
 
 @router.get("", summary="List the policies of a project's spiders")
-async def list_policies(project: str, client: Reader) -> list[SpiderPolicyModel]:
+async def list_policies(
+    project: str, client: Reader, after: AfterName = "", limit: EntryLimit = None
+) -> list[SpiderPolicyModel]:
     """Return the policies, by the names of the spiders. A spider without one has its project's limits."""
     await _check(client, project)
-    rows = await client.context.manager.read(lambda c: policies.list_spider_policies(c, project))
+    manager = client.context.manager
+    rows = await manager.read(lambda c: policies.list_spider_policies(c, project, after=after, limit=limit))
     return [SpiderPolicyModel.of(row) for row in rows]
 
 

@@ -4,6 +4,7 @@ Fixed, because clients read them: paths, names of parameters, status codes. A ve
 the body of the request, and the answer comes when a node has listed its spiders.
 """
 
+import bisect
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -27,7 +28,7 @@ from gossamer_platform.v1.models import (
     TokenModel,
     VersionModel,
 )
-from gossamer_platform.v1.pages import PageLimit, PageOfList, parse_cursor
+from gossamer_platform.v1.pages import AfterName, EntryLimit, PageLimit, PageOfList, parse_cursor
 from gossamer_platform.v1.spooling import spooled
 
 router = APIRouter(prefix="/v1")
@@ -52,10 +53,22 @@ async def list_projects(client: Reader, page: PageOfList) -> list[ProjectModel]:
 
 
 @router.get("/project-names", tags=["projects"], summary="List the names of projects")
-async def list_project_names(client: Reader) -> list[str]:
+async def list_project_names(client: Reader, page: PageOfList) -> list[str]:
     """Return the names of the projects that the client may see, in the order of their creation."""
-    rows = await client.context.manager.read(lambda c: projects.project_rows(c, only=client.principal.project))
+    rows = await client.context.manager.read(lambda c: projects.project_rows(c, page, only=client.principal.project))
     return [row.name for row in rows]
+
+
+@router.get("/spiders", tags=["versions"], summary="List the spiders of a project")
+async def list_spiders(
+    project: _ProjectName, client: Reader, after: AfterName = "", limit: EntryLimit = None
+) -> list[str]:
+    """Return the names of the spiders of the default version and of the latest 20 versions that jobs can run; by
+    name."""
+    client.check_project(project)
+    names = await client.context.manager.read(lambda c: projects.spider_names(c, project))
+    first = bisect.bisect_right(names, after)
+    return names[first:][:limit]
 
 
 @router.get("/projects/{project}", tags=["projects"], summary="Show a project")
@@ -123,13 +136,20 @@ async def roll_back(project: str, client: Deployer) -> ProjectModel:
 
 
 @router.get("/versions", tags=["versions"], summary="List the versions of a project")
-async def list_versions(project: _ProjectName, client: Reader) -> list[VersionModel]:
+async def list_versions(
+    project: _ProjectName,
+    client: Reader,
+    page: PageOfList,
+    state: Annotated[VersionState | None, Query(description="Only versions in this state.")] = None,
+) -> list[VersionModel]:
     """Return the versions that are being built, that jobs can run, and the latest broken ones, in the order of their
     deployment."""
     client.check_project(project)
+    if state is VersionState.DELETED:
+        return []
 
     def find(connection: Connection) -> list[VersionModel]:
-        rows = projects.version_rows(connection, project)
+        rows = projects.version_rows(connection, project, page, state=state)
         by = tokens.deployers(connection, project, rows)
         return [VersionModel.of_row(row, deployed_by=by.get(row.id)) for row in rows]
 

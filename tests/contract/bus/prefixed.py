@@ -23,13 +23,17 @@ class Prefixed:
         there = await self._bus.consume([self._prefix + topic for topic in topics], group=self._prefix + group)
         return _Stripped(there, self._prefix)
 
-    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "") -> Reader:
+    async def read(self, topics: Sequence[str], *, from_beginning: bool, after: str = "", since: float = 0.0) -> Reader:
         names = [self._prefix + topic for topic in topics]
-        there = await self._bus.read(names, from_beginning=from_beginning, after=after)
+        there = await self._bus.read(names, from_beginning=from_beginning, after=after, since=since)
         return _StrippedReader(there, self._prefix)
 
-    async def topics(self) -> list[TopicInfo]:
-        return [replace(topic, name=topic.name.removeprefix(self._prefix)) for topic in await self._bus.topics()]
+    async def read_back(self, topic: str, *, before: str = "") -> Reader:
+        return _StrippedReader(await self._bus.read_back(self._prefix + topic, before=before), self._prefix)
+
+    async def topics(self, *, after: str = "", limit: int | None = None) -> list[TopicInfo]:
+        found = await self._bus.topics(after=self._prefix + after if after else "", limit=limit)
+        return [replace(topic, name=topic.name.removeprefix(self._prefix)) for topic in found]
 
     async def existing(self, topics: Collection[str]) -> set[str]:
         there = await self._bus.existing([self._prefix + topic for topic in topics])

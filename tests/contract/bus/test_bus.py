@@ -122,6 +122,77 @@ async def test_topics_are_listed(bus: Bus) -> None:
     assert [(topic.name, topic.messages) for topic in await bus.topics()] == [("other", 1), ("pages", 2)]
 
 
+async def test_topics_are_listed_by_pages(bus: Bus) -> None:
+    for topic in ("d", "a", "c", "b", "e"):
+        await bus.publish(topic, [topic.encode()] * 2)
+    assert [(topic.name, topic.messages) for topic in await bus.topics(limit=2)] == [("a", 2), ("b", 2)]
+    assert [topic.name for topic in await bus.topics(after="b", limit=2)] == ["c", "d"]
+    assert [topic.name for topic in await bus.topics(after="d", limit=2)] == ["e"]
+    assert await bus.topics(after="e", limit=2) == []
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+async def test_a_topic_is_read_from_its_newest_message_to_its_oldest(place: Place, partitions: int) -> None:
+    """Each message once, whatever the pages; what is published meanwhile comes on none of them."""
+    async with opened(place, partitions=partitions) as bus:
+        for n in range(40):
+            await bus.publish("pages", [b"%d" % n], keys=[b"%d" % n])
+        found: list[bytes] = []
+        cursor, is_at_end = "", False
+        while not is_at_end:
+            reader = await bus.read_back("pages", before=cursor)
+            messages = await reader.take(at_most=7, wait_seconds=0)
+            is_at_end = reader.is_at_end()
+            if len(messages) == 7:  # the last two are not wanted yet
+                messages, is_at_end = messages[:5], False
+            await reader.acknowledge(messages)
+            found += [message.value for message in messages]
+            cursor = reader.cursor()
+            await reader.close()
+            await bus.publish("pages", [b"new"], keys=[b"new"])
+        assert sorted(found) == sorted(b"%d" % n for n in range(40))
+        if partitions == 1 or place.kind == "streams":
+            assert found == [b"%d" % n for n in range(39, -1, -1)]
+        reader = await bus.read_back("pages")
+        assert [message.value for message in await reader.take(at_most=1, wait_seconds=0)] == [b"new"]
+        assert len(await reader.take(at_most=1000, wait_seconds=0)) > 40
+        assert reader.is_at_end()
+        await reader.close()
+
+
+async def test_a_topic_without_messages_is_read_back(bus: Bus) -> None:
+    reader = await bus.read_back("pages")
+    assert await reader.take(at_most=10, wait_seconds=0) == []
+    assert reader.is_at_end()
+    await reader.close()
+    reader = await bus.read_back("pages", before=reader.cursor())
+    assert await reader.take(at_most=10, wait_seconds=0) == []
+    await reader.close()
+    with pytest.raises(BadInput):
+        await bus.read_back("pages", before="x")
+
+
+async def test_a_topic_is_read_from_a_time_on(bus: Bus) -> None:
+    await bus.publish("pages", [b"old"])
+    reader = await bus.read(["pages"], from_beginning=True)
+    [old] = await take(reader, 1)
+    await reader.close()
+    published = old.published
+    while published <= old.published:  # the clock of the bus has milliseconds
+        await bus.publish("pages", [b"new"])
+        reader = await bus.read_back("pages")
+        [newest] = await reader.take(at_most=1, wait_seconds=0)
+        published = newest.published
+        await reader.close()
+    reader = await bus.read(["pages"], from_beginning=True, since=published)
+    assert {message.value for message in await take(reader, 1)} == {b"new"}
+    await reader.close()
+    reader = await bus.read(["pages"], from_beginning=True, since=published + 60)
+    assert await reader.take(at_most=1, wait_seconds=0.5) == []
+    assert reader.is_at_end()
+    await reader.close()
+
+
 async def test_topics_of_another_prefix_are_not_listed(place: Place) -> None:
     async with opened(place) as ours, opened(replace(place, prefix=f"else-{place.prefix}")) as theirs:
         await ours.publish("pages", [b"1"])

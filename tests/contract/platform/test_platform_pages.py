@@ -32,7 +32,7 @@ from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.config import ScrapydConfig, load
 from gossamer_platform.scrapyd.files import ScrapydFiles
 from gossamer_platform.serving.services import platform_app
-from gossamer_platform.state import groups, jobs, nodes, projects, schedules, tokens
+from gossamer_platform.state import groups, jobs, nodes, policies, projects, schedules, tokens
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.dispatch import JobTaker, take_jobs
 from gossamer_platform.state.groups import NewGroup
@@ -209,6 +209,57 @@ async def test_lists_have_the_latest_entry_first_and_pages_of_a_bounded_size(
     for state in ("online", "lost", "draining", "offline"):
         shown = (await client.get("/v1/nodes", params={"state": state})).json()
         assert [node["state"] for node in shown] == [state] * states.count(state)
+
+
+def _fill_project(connection: Connection) -> None:
+    """A project with many versions, spiders and policies, among many projects."""
+    for number in range(45):
+        version = projects.add_version(connection, "big", f"v{number}", digest=str(number), file=f"big/v{number}.egg")
+        projects.take_listing(connection, "node")
+        spiders = [f"spider-{number}-{each}" for each in range(4)]
+        projects.record_listing(connection, version, incarnation="node", spiders=spiders, fault="")
+        policies.set_spider_policy(connection, "big", f"spider-{number:02}", JobPolicy(retries=1), max_running=None)
+    for number in range(105):
+        projects.project_id(connection, f"project-{number}")
+
+
+async def test_the_page_of_a_project_costs_what_it_shows_and_leads_to_the_rest(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    await database.write(_fill_project)
+
+    async def all_of(name: str, entry: str, most: int) -> list[str]:
+        found: list[str] = []
+        address = "/ui/project?project=big"
+        while address:
+            page = (await client.get(address)).text
+            shown = re.findall(entry, page)
+            assert 0 < len(shown) <= most
+            found += shown
+            address = next(map(unescape, re.findall(rf'href="([^"]*[?&;]{name}=[^"#]*)#{name}" rel="next"', page)), "")
+        return found
+
+    assert await all_of("versions", r"<tr><td>(v\d+)", 20) == [f"v{n}" for n in range(44, -1, -1)]
+    spiders = sorted(f"spider-{number}-{each}" for number in range(25, 45) for each in range(4))
+    assert await all_of("spiders", r">(spider-\d+-\d)</a>", 50) == spiders
+    assert await all_of("policies", r"<b>(spider-\d+)</b>", 20) == [f"spider-{n:02}" for n in range(45)]
+
+
+async def test_a_form_offers_so_many_entries_that_a_person_finds_one_and_takes_any_other(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    await database.write(_fill_project)
+    for path in ("/jobs/new", "/schedules/new", "/tokens"):
+        page = (await client.get(f"/ui{path}")).text
+        offered = re.findall(r'<option value="(project-\d+)">', page)
+        assert offered == [f"project-{n}" for n in range(104, 4, -1)]
+        assert 'list="f-project-names"' in page
+    page = (await client.get("/ui/jobs/new", params={"project": "big"})).text
+    assert 'value="big"' in page
+    assert len(re.findall(r"<option>(spider-[^<]*)<", page)) == 80
+    assert re.findall(r"<option>(v\d+)<", page)[:2] == ["v44", "v43"]
+    job = {"project": "big", "spider": "spider-1-1", "version": "v1"}  # no longer offered
+    assert (await client.post("/ui/jobs/create", data=job)).status_code == 303
 
 
 async def test_the_pages_that_clients_of_scrapyd_read_stay_and_lead_to_the_dashboard(

@@ -329,6 +329,7 @@ async def test_what_waits_who_works_and_what_was_done(service: Service) -> None:
     assert (await service.http.get("/v1/queues")).json() == {
         "total": 6,
         "items": [{"spiderid": "link", "queued": 6, "domains": 2}],
+        "spiders": 1,
     }
     page = (await service.http.get("/v1/queues/link/domains")).json()
     assert sorted((item["domain"], item["queued"]) for item in page["items"]) == [("d0.example", 3), ("d1.example", 3)]

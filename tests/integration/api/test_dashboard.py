@@ -324,6 +324,92 @@ async def test_a_rejected_request_is_shown_with_its_reason_mended_and_sent_again
     assert {"name": topics.incoming, "messages": 1, "is_of_requests": True} in shown["items"]
 
 
+def shown_in(page: str) -> list[int]:
+    """The numbers of the records on a page, in order."""
+    return [int(number) for number in re.findall(r"<summary>.*?number-(\d+)", page)]
+
+
+async def test_what_the_bus_has_comes_latest_first_and_leads_to_what_is_older(service: Service) -> None:
+    """Rejected requests, pages, failures and items alike; and each page costs only what it shows."""
+    bus, topics = service.context.bus, service.context.topics
+    await submit(service, "spring")
+    names = {"appid": "shop", "crawlid": "spring"}
+    letters = [
+        {"topic": topics.incoming, "message": "{}", "reason": f"number-{n}", "timestamp": 1.0} for n in range(45)
+    ]
+    page = {"type": "page", **names, "success": True}
+    records = {
+        "pages": [{**page, "url": f"http://a.test/number-{n}"} for n in range(45)],
+        "failures": [{**page, "success": False, "url": f"http://a.test/number-{n}", "reason": "x"} for n in range(45)],
+        "items": [{**page, "type": "item", "url": f"http://a.test/number-{n}", "item": {"n": n}} for n in range(45)],
+    }
+    await bus.publish(topics.dead_letter, [msgspec.json.encode(letter) for letter in letters])
+    for of_kind in records.values():
+        await bus.publish(topics.crawled_by("shop"), [msgspec.json.encode(record) for record in of_kind])
+    for address in ("/ui/bus", *(f"/ui/crawl/pages?{urlencode({**names, 'kind': kind})}" for kind in records)):
+        found, following = [], address
+        while following:
+            shown = (await service.http.get(following)).text
+            assert len(shown_in(shown)) <= 20
+            assert ("Latest" in shown) is (following != address)
+            found += shown_in(shown)
+            following = next(map(unescape, re.findall(r'href="([^"]+)" rel="next"', shown)), "")
+        assert found == list(range(44, -1, -1)), address
+
+
+async def test_workers_processes_and_their_troubles_come_by_pages(service: Service) -> None:
+    """The overview counts them all, in an answer of one size."""
+    counters = service.context.counters
+    seats = [await service.frontier.open_leaseholder(pool="shared", spiders=["link"]) for _ in range(55)]
+    await asyncio.gather(*(seat.lease(limit=1) for seat in seats))  # a worker is one that has asked for work
+    for number, seat in enumerate(seats):
+        fact = {"name": seat.worker, "version": f"1.{number}", "pages_per_second": 1.0, "finding": "all is well"}
+        await counters.report_facts(f"here:{number}", fact)
+        await counters.report_facts(f"service-{number:02}:1", {"roles": ["rest"], "version": "1.0"})
+        await counters.report_troubles(f"here:{number}", {"app_output": f"trouble of {number}"})
+    found: dict[str, list[str]] = {"workers": [], "services": []}
+    for name, link, entry, most in (
+        ("workers", "workers", r"<tr><td>([^<]+?)</td><td class=\"n\">\d", 50),
+        ("services", "processes", r"(service-\d\d):", 20),
+    ):
+        address = "/ui/workers"
+        while address:
+            page = (await service.http.get(address)).text
+            shown = re.findall(entry, page)
+            assert len(shown) <= most
+            assert page.count("trouble of") == 20
+            assert ">35 more<" in page
+            found[name] += shown
+            address = next(map(unescape, re.findall(rf'href="([^"]*)" rel="next">More {link}', page)), "")
+    assert found == {
+        "workers": sorted(seat.worker for seat in seats),
+        "services": [f"service-{number:02}" for number in range(55)],
+    }
+    counts = (await service.http.get("/v1/worker-counts")).json()
+    assert (counts["workers"], counts["services"], counts["pages_per_second"]) == (55, 55, 55.0)
+    assert (len(counts["versions"]), len(counts["troubles"]), counts["trouble_count"]) == (10, 20, 55)
+    overview = await text(service, "/")
+    assert overview.count("trouble of") == 20
+    for seat in seats:
+        await seat.close()
+
+
+async def test_topics_come_by_pages(service: Service) -> None:
+    """An application more has topics of its own, so their number has no bound."""
+    for number in range(45):
+        await service.context.bus.publish(service.context.topics.crawled_by(f"app-{number}"), [b"{}"])
+    found: list[str] = []
+    following = "/ui/bus"
+    while following:
+        page = (await service.http.get(following)).text
+        names = re.findall(r"<tr><td>([^ <]+)", page)
+        assert len(names) <= 20
+        found += names
+        following = next(map(unescape, re.findall(r'href="([^"]+)" rel="next">More topics', page)), "")
+    assert found == sorted(set(found))
+    assert {service.context.topics.crawled_by(f"app-{number}") for number in range(45)} <= set(found)
+
+
 # --- who may --------------------------------------------------------------------------------------------------------
 
 

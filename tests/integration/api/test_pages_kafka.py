@@ -1,5 +1,6 @@
 """The API and the dashboard where the bus is Kafka: pages by cursor, rejected requests, and the history."""
 
+import re
 import time
 from collections.abc import Iterator
 from html import unescape
@@ -57,6 +58,12 @@ async def test_pages_come_once_each_by_cursor_over_all_partitions(start: Start, 
             return found, cursor
 
         await put(range(30))
+        shown, address = [], "/ui/crawl/pages?appid=shop&crawlid=c"
+        while address:
+            page = (await service.http.get(address)).text
+            shown += re.findall(r'class="url">([^<]*)<', page)
+            address = next(map(unescape, re.findall(r'href="([^"]+)" rel="next"', page)), "")
+        assert sorted(shown) == sorted(f"https://a.example/{n}" for n in range(30))
         found, cursor = await rest_of("")
         assert sorted(found) == sorted(f"https://a.example/{n}" for n in range(30))
         await put(range(30, 35))
