@@ -258,6 +258,8 @@ class TlsFailed(FetchError):
     """The secure connection could not be established."""
 
     kind = "tls"
+    wants_other_version = False
+    """True: the server speaks none of the versions of HTTP that were offered."""
 
 
 class ProxyFailed(FetchError):

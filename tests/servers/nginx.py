@@ -34,7 +34,7 @@ http {{
 }}
 """
 _TLS = """
-    listen 127.0.0.1:{port} ssl default_server;
+    listen 127.0.0.1:{port} ssl{http2} default_server;
     ssl_certificate {certificate}; ssl_certificate_key {key};
     ssl_protocols TLSv1.2 TLSv1.3; ssl_session_tickets on;"""
 
@@ -50,7 +50,7 @@ class Nginx:
 
 @contextmanager
 def run_nginx(
-    root: Path, folder: Path, *, chain: Chain | None = None, keepalive_requests: int = 1_000_000
+    root: Path, folder: Path, *, chain: Chain | None = None, keepalive_requests: int = 1_000_000, http2: bool = False
 ) -> Iterator[Nginx]:
     """Serve `root`, with state in `folder`; with `chain` also by TLS on a second port.
 
@@ -59,7 +59,8 @@ def run_nginx(
     program = require("nginx")
     sockets = [listen()] + ([listen()] if chain else [])
     ports = [sock.getsockname()[1] for sock in sockets]
-    tls = _TLS.format(port=ports[1], certificate=chain.certificate, key=chain.key) if chain else ""
+    offered = " http2" if http2 else ""
+    tls = _TLS.format(port=ports[1], certificate=chain.certificate, key=chain.key, http2=offered) if chain else ""
     config = folder / "nginx.conf"
     config.write_text(
         _CONFIG.format(

@@ -42,6 +42,10 @@ class RequestOptions(ConfigOption, total=False):
     """Address to use for a host instead of looking it up: `{"a.test": "10.0.0.7"}`."""
     ca_file: PathLike
     """PEM file of certificates to trust in addition to the system's."""
+    http2: Literal["never", "auto", "prefer"]
+    """When HTTP/2 is spoken with a site over TLS. never: HTTP/1.1 only; auto: once with a site that fails with HTTP/1.1
+    as sites do that only speak HTTP/2, and from then on if that works; prefer: with each site that speaks it, which
+    takes several times the CPU time. Needs the extra http2; without it, auto is never."""
     refusal_rules: PathLike
     """File of rules, in YAML, JSON or TOML, by which more pages are found to be refusals by a site than by Gossamer's
     own rules."""

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,14 +29,16 @@ from gossamer.errors import (
     IdleTimeout,
     NotSentInTime,
     ProxyFailed,
+    TlsFailed,
     TotalTimeout,
 )
 from gossamer.fetch.budget import ByteBudget
-from gossamer.fetch.connection import HttpConnection, PoolKey
+from gossamer.fetch.connection import HttpConnection, LiveConnection, PoolKey
 from gossamer.fetch.decode import DecodedBody, decode, is_plain, parse_encodings
-from gossamer.fetch.dial import dial
+from gossamer.fetch.dial import DialResult, NewConnection, dial
 from gossamer.fetch.exchange import MIB, FetchRequest, FetchResponse, ResponseLimits, Timeouts, Timings
 from gossamer.fetch.faults import ResponseFault
+from gossamer.fetch.http_versions import ASKING_STATUSES, HttpVersions
 from gossamer.fetch.planner import ConnectionPlan, ConnectionPlanner
 from gossamer.fetch.pool import ConnectionPool, LostConnections
 from gossamer.fetch.request import RequestEncoder
@@ -45,6 +47,9 @@ from gossamer.fetch.tls import TlsContexts
 from gossamer.net.resolve import Resolver
 from gossamer.telemetry import logs
 from gossamer.telemetry.stalls import StallClock
+
+if TYPE_CHECKING:
+    from gossamer.fetch.http2 import Http2Sessions
 
 log = logging.getLogger("gossamer.fetch")
 
@@ -150,7 +155,8 @@ class PoolLimits(msgspec.Struct, frozen=True):
 
 
 class HttpClient:
-    """HTTP/1.1 client (and 1.0). Belongs to the event loop in which it is first used; close it there.
+    """HTTP/1.1 client (and 1.0), which also speaks HTTP/2 where `versions` says so. Belongs to the event loop in which
+    it is first used; close it there.
 
     docs/adr/0003-own-http-client.md lists what it does not do, and why. If a connection is lost, there are three cases:
     - it was kept from an earlier request, no byte of the response has come, the method is idempotent, and there is no
@@ -170,13 +176,15 @@ class HttpClient:
         connections: PoolLimits | None = None,
         budget: ByteBudget | None = None,
         losses: LostConnections | None = None,
+        versions: HttpVersions | None = None,
         extra_ca: str | None = None,
     ) -> None:
         """`resolver` decides which addresses may be connected to; the caller closes it.
 
         `budget`: limits the bytes of bodies in memory; beyond it all downloads pause but one. Several clients and
         holders of bodies may share one; None: the client has _DEFAULT_BUDGET_BYTES of its own. `losses`: remembers
-        which origins lose kept connections; may be shared, too. `extra_ca`: a PEM file of authorities trusted in
+        which origins lose kept connections; may be shared, too. `versions`: the versions of HTTP to speak with each
+        origin; may be shared; None: HTTP/1.1 with all. `extra_ca`: a PEM file of authorities trusted in
         addition to the system's; raises BadInput if it cannot be read.
         """
         self._limits = limits or ResponseLimits()
@@ -184,10 +192,12 @@ class HttpClient:
         self._connection_limits = connections or PoolLimits()
         self._budget = ByteBudget(_DEFAULT_BUDGET_BYTES) if budget is None else budget
         self._losses = losses or LostConnections()
-        self._planner = ConnectionPlanner(resolver)
+        self._versions = versions
+        self._planner = ConnectionPlanner(resolver, versions)
         self._contexts = TlsContexts(extra_ca=extra_ca)
         self._requests = RequestEncoder()
-        self._live: set[HttpConnection] = set()
+        self._live: set[LiveConnection] = set()
+        self._http2: Http2Sessions | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: ConnectionPool
         self._watch: TimeoutWatch
@@ -246,18 +256,19 @@ class HttpClient:
                     raise
                 failure = error
                 # A server may close a kept connection while a request is on its way (RFC 9112, section 9.3.1).
-                if isinstance(error, ConnectionLost) and self._record_loss(request, plan, connection, reader, error):
+                if self._may_send_again(request, plan, connection, reader, error):
                     reader = self._new_reader(request)
                     connection, failure = await self._send_again(plan, wire, reader, deadline, timings)
             else:
                 self._end_request(plan, connection, failed=False)
+            is_telling = failure is not None or connection.served == 1 or reader.status in ASKING_STATUSES
+            if is_telling and self._wants_another_version(request, plan, connection, reader, failure):
+                return await self.fetch(request, wait_for_room=wait_for_room)
             if failure is not None and not reader.has_head:
                 raise failure
             # Read now: during a wait below, another request may get the connection.
             timings.first_byte = connection.first_byte_at - connection.sent_at
             reused = connection.served > 1
-            if plan.absolute_form and reader.status == 407:
-                raise ProxyFailed("it wants user and password")
             if wait_for_room and self._budget.retained_bytes and self._budget.is_full:
                 await self._budget.wait_for_room()
             return _response(request, plan, connection.key.ip, reader, head, reused, timings, failure)
@@ -324,17 +335,22 @@ class HttpClient:
         error.connecting = late_seconds <= error.connect_seconds
         return error
 
-    def _record_loss(
+    def _may_send_again(
         self,
         request: FetchRequest,
         plan: ConnectionPlan,
         connection: HttpConnection,
         reader: ResponseReader,
-        error: ConnectionLost,
+        error: FetchError,
     ) -> bool:
         """Record that the server closed a kept connection, and return whether the request may be sent again. A loss of
         a new connection, or within a response, is not recorded, and the request may not be sent again. Nor may a
-        request that has been charged: its error becomes `repeatable`."""
+        request that has been charged: its error becomes `repeatable`. A server by HTTP/2 may say that it has not
+        processed a request, which may then be sent again, too."""
+        if not isinstance(error, ConnectionLost) or connection.is_refused_as_http2:
+            return False
+        if error.repeatable:
+            return request.send_by is None
         if not connection.kept or reader.received_bytes:
             return False
         self._losses.record(plan.losses_key)
@@ -349,6 +365,45 @@ class HttpClient:
         if failed or (self._losses.recent and self._loses(plan)):
             connection.abort()
         self._pool.release(connection)
+
+    def _wants_another_version(
+        self,
+        request: FetchRequest,
+        plan: ConnectionPlan,
+        connection: HttpConnection,
+        reader: ResponseReader,
+        failure: FetchError | None,
+    ) -> bool:
+        """Record what an attempt says about the versions of HTTP that a server speaks, and return whether the request
+        is to be sent again with another one, which happens once for each origin and direction. Raises ConnectionLost as
+        `repeatable` if it was charged."""
+        versions, key = self._versions, plan.losses_key
+        if versions is None or not plan.origin.secure:
+            return False
+        repeats = changes = False
+        if failure is None or reader.has_head:
+            if connection.served == 1:
+                versions.answered(key, with_2=connection.is_http2)
+                changes = connection.is_http2 != plan.http2
+            if reader.status in ASKING_STATUSES and not connection.is_http2:
+                repeats = versions.try_2(key, surely=True)
+        elif connection.is_http2:
+            if connection.is_refused_as_http2:
+                versions.refuse_2(key)
+                repeats = True
+            else:
+                repeats = not connection.kept and versions.failed_with_2(key)
+        elif reader.is_http2:
+            repeats = versions.try_2(key, surely=True)
+        elif not connection.kept and not reader.received_bytes:
+            changes = isinstance(failure, ConnectionLost | FirstByteTimeout) and versions.try_2(key, surely=False)
+        if repeats or changes:
+            self._planner.forget(plan.origin)
+        if not repeats or request.method not in _IDEMPOTENT:
+            return False
+        if request.send_by is not None:
+            raise _repeatable(failure)
+        return True
 
     async def _send_again(
         self, plan: ConnectionPlan, wire: bytes, reader: ResponseReader, deadline: float, timings: Timings
@@ -384,26 +439,76 @@ class HttpClient:
             started = time.monotonic()
             share = min(max(seconds_left, 0.0) / addresses_left, deadline - started)
             try:
-                with self._stalls:
-                    stalled = self._stalls.seconds(started)
-                    dialled = await dial(
-                        plan.route(ip, self._contexts), partial(self._new_connection, key), timeout_seconds=share
-                    )
-                    timings.stalled = self._stalls.seconds(time.monotonic()) - stalled
+                return await self._open(plan, ip, key, share, timings, fresh=fresh)
             except (ConnectFailed, ConnectTimeout):
                 self._pool.discard(key)
                 if addresses_left == 1:
                     raise
                 seconds_left -= time.monotonic() - started
+            except TlsFailed as error:
+                self._pool.discard(key)
+                if not self._offers_another_version(plan, error):
+                    raise
+                return await self._check_out(plan.with_http2(), deadline, timings, fresh=fresh)
             except BaseException:
                 self._pool.discard(key)
                 raise
-            else:
-                if self._closed:  # meanwhile; sending on the aborted connection then fails
-                    dialled.connection.abort()
-                timings.connect, timings.tls = dialled.connect_seconds, dialled.tls_seconds
-                return dialled.connection
         raise ConnectFailed(f"{plan.origin.host} has no address")
+
+    async def _open(
+        self, plan: ConnectionPlan, ip: str, key: PoolKey, timeout_seconds: float, timings: Timings, *, fresh: bool
+    ) -> HttpConnection:
+        """Return a new connection, or a new stream of one by HTTP/2. Raises the errors of `dial`."""
+        if not key.http2:
+            dialled = await self._dial(plan, ip, partial(self._new_connection, key), timeout_seconds, timings)
+            return dialled.connection
+        sessions = self._http2_sessions()
+        if not fresh and (stream := await sessions.join(key, timeout_seconds)) is not None:
+            return stream
+        try:
+            offered = await self._dial(plan, ip, partial(sessions.new, key), timeout_seconds, timings)
+            return sessions.opened(offered.connection)
+        finally:
+            sessions.not_opened(key)
+
+    async def _dial(
+        self,
+        plan: ConnectionPlan,
+        ip: str,
+        new_connection: Callable[[], NewConnection],
+        timeout_seconds: float,
+        timings: Timings,
+    ) -> DialResult[NewConnection]:
+        """Open a connection."""
+        with self._stalls:
+            stalled = self._stalls.seconds(time.monotonic())
+            dialled = await dial(plan.route(ip, self._contexts), new_connection, timeout_seconds=timeout_seconds)
+            timings.stalled = self._stalls.seconds(time.monotonic()) - stalled
+        if self._closed:  # meanwhile; sending on the closed connection then fails
+            dialled.connection.fail(ConnectionLost("the client was closed"))
+        timings.connect, timings.tls = dialled.connect_seconds, dialled.tls_seconds
+        return dialled
+
+    def _offers_another_version(self, plan: ConnectionPlan, error: TlsFailed) -> bool:
+        """Return whether a server that refused the handshake is to be offered HTTP/2 now. Nothing was sent to it."""
+        versions = self._versions
+        if versions is None or not error.wants_other_version:
+            return False
+        if plan.http2:
+            versions.failed_with_2(plan.losses_key)
+            return False
+        if versions.lacks_library(plan.losses_key):
+            raise TlsFailed(f"{error.detail}. It speaks only HTTP/2, for which the extra http2 is not installed")
+        return versions.try_2(plan.losses_key, surely=True)
+
+    def _http2_sessions(self) -> "Http2Sessions":
+        """Return the connections by HTTP/2. The library is imported with the first."""
+        if self._http2 is None:
+            from gossamer.fetch.http2 import Http2Session, Http2Sessions
+
+            loop, header_bytes = asyncio.get_running_loop(), self._limits.header_bytes
+            self._http2 = Http2Sessions(lambda key: Http2Session(loop, self._budget, self._live, key, header_bytes))
+        return self._http2
 
     def _take_idle(self, plan: ConnectionPlan) -> HttpConnection | None:
         """Return a kept connection to any of the addresses. None: there is none that should be used."""
@@ -444,6 +549,8 @@ def _response(
     """Decode the body and return the response. `ip`: the address of the connection. `head`: the request's. `failure`:
     an error within the body. If the status is 200 to 299, raises that error or the decoder's. For other responses,
     status and headers are enough."""
+    if plan.absolute_form and reader.status == 407:
+        raise ProxyFailed("it wants user and password")
     wire = body = reader.body
     truncated, faults, limits = reader.truncated, reader.faults, reader.limits
     encodings: tuple[str, ...] = ()
@@ -498,6 +605,13 @@ def _decode(
         if is_plain(wire, encodings):
             return DecodedBody(wire, truncated=False, fault=ResponseFault.CONTENT_ENCODING), error
         return DecodedBody(b"", truncated=True, fault=ResponseFault.BODY), error
+
+
+def _repeatable(failure: FetchError | None) -> ConnectionLost:
+    """Return the error of a charged request that is to be sent again with another version of HTTP."""
+    error = ConnectionLost("the server wants another version of HTTP" if failure is None else failure.detail)
+    error.repeatable = True
+    return error
 
 
 def _warn_if_late(result: "asyncio.Future[Any]", url: str, late_seconds: float) -> "asyncio.Future[Any]":

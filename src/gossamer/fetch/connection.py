@@ -6,7 +6,7 @@ Fixed: the fields of `PoolKey`, which keep one request's connection from serving
 import asyncio
 import ssl
 import time
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 from gossamer.errors import ConnectionLost, FetchError, TlsFailed
 from gossamer.fetch.budget import ByteBudget
@@ -14,11 +14,29 @@ from gossamer.fetch.response import ResponseReader
 from gossamer.fetch.tls import ClientContext
 
 
+class LiveConnection(Protocol):
+    """Connection that has a socket."""
+
+    def fail(self, error: FetchError) -> None:
+        """Fail the requests in progress with `error`, and close the connection. May be repeated."""
+
+    def abort(self) -> None:
+        """Close at once. May be repeated."""
+
+    async def wait_lost(self) -> None:
+        """Wait until the socket is gone."""
+
+
 class HttpConnection(asyncio.Protocol):
     """Connection to a server, which sends one request at a time. It has no timer: `TimeoutWatch` checks its times."""
 
+    is_http2 = False
+    """True: it is a stream of an Http2Session."""
+    is_refused_as_http2 = False
+    """True: the server wants HTTP/1.1 instead."""
+
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, budget: ByteBudget, live: "set[HttpConnection]", key: "PoolKey"
+        self, loop: asyncio.AbstractEventLoop, budget: ByteBudget, live: "set[LiveConnection]", key: "PoolKey"
     ) -> None:
         """`budget`: may pause this connection and resumes it. `live`: set that contains the connection while it has a
         socket. `key`: the key under which the pool keeps it."""
@@ -214,3 +232,5 @@ class PoolKey(NamedTuple):
     port: int
     proxy: str | None
     insecure: bool
+    http2: bool = False
+    """True: HTTP/2 is offered to the server."""

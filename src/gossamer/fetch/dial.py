@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,6 +22,11 @@ from gossamer.fetch.connection import HttpConnection
 from gossamer.fetch.proxies import Proxy
 from gossamer.fetch.tls import ClientContext
 from gossamer.fetch.tunnel import ConnectAnswer, check_connected, connect_head, open_tunnel
+
+if TYPE_CHECKING:
+    from gossamer.fetch.http2 import Http2Session
+
+NewConnection = TypeVar("NewConnection", HttpConnection, "Http2Session")
 
 
 class Tunnel(NamedTuple):
@@ -52,15 +57,17 @@ class Route(msgspec.Struct, frozen=True):
     """TLS context of the connection to the proxy. None: no TLS."""
 
 
-class DialResult(msgspec.Struct, frozen=True):
+class DialResult(msgspec.Struct, Generic[NewConnection], frozen=True):
     """New connection, and the seconds that it took."""
 
-    connection: HttpConnection
+    connection: NewConnection
     connect_seconds: float
     tls_seconds: float
 
 
-async def dial(route: Route, new_connection: Callable[[], HttpConnection], *, timeout_seconds: float) -> DialResult:
+async def dial(
+    route: Route, new_connection: Callable[[], NewConnection], *, timeout_seconds: float
+) -> DialResult[NewConnection]:
     """Open a connection. Raises ConnectFailed, ConnectTimeout, ProxyFailed or TlsFailed; no socket is left behind
     then."""
     where = f"{route.ip}:{route.port}" if ":" not in route.ip else f"[{route.ip}]:{route.port}"
@@ -74,7 +81,9 @@ async def dial(route: Route, new_connection: Callable[[], HttpConnection], *, ti
     except ssl.SSLCertVerificationError as exc:
         raise TlsFailed(f"{route.server_name}: {exc.verify_message}") from exc
     except ssl.SSLError as exc:
-        raise TlsFailed(f"{route.server_name}: {exc.reason or exc}") from exc
+        error = TlsFailed(f"{route.server_name}: {exc.reason or exc}")
+        error.wants_other_version = "no application protocol" in str(exc).lower().replace("_", " ")
+        raise error from exc
     except OSError as exc:
         # That nothing listens on the proxy's port is the proxy's failure, not the site's.
         if route.proxy is not None:
@@ -85,7 +94,7 @@ async def dial(route: Route, new_connection: Callable[[], HttpConnection], *, ti
         raise TlsFailed(f"{route.server_name}: {exc}") from exc
 
 
-async def _connect(route: Route, new_connection: Callable[[], HttpConnection]) -> DialResult:
+async def _connect(route: Route, new_connection: Callable[[], NewConnection]) -> DialResult[NewConnection]:
     """Open a connection: TCP, the tunnel of a proxy, then TLS. Raises the errors of the system."""
     loop = asyncio.get_running_loop()
     started = time.monotonic()
@@ -122,14 +131,14 @@ async def _connect(route: Route, new_connection: Callable[[], HttpConnection]) -
 
 
 async def _connect_through_tls(
-    sock: socket.socket, route: Route, new_connection: Callable[[], HttpConnection]
-) -> HttpConnection:
+    sock: socket.socket, route: Route, new_connection: Callable[[], NewConnection]
+) -> NewConnection:
     """Return a connection through a proxy that speaks TLS. Raises ProxyFailed, and the errors of the site's TLS."""
     assert route.proxy is not None
     loop, proxy = asyncio.get_running_loop(), route.proxy
     connection = new_connection()
     tunnel = ConnectAnswer()
-    first: asyncio.Protocol | HttpConnection = connection if route.tunnel is None else tunnel
+    first: asyncio.Protocol = connection if route.tunnel is None else tunnel
     try:
         try:
             await loop.create_connection(

@@ -114,12 +114,13 @@ class FetchResponse(msgspec.Struct):
     """100 to 999, but never the status of an interim (1xx) response."""
     reason: str
     http_version: str
-    """`1.0` or `1.1`."""
+    """`1.0`, `1.1` or `2`."""
     headers: list[tuple[str, str]]
     """Decoded as Latin-1, in the order and letter case received. Trailers of a chunked body are not included."""
     request_head: bytes
     response_head: bytes
-    """Raw bytes from the first line to the empty line. `request_head` does not include the proxy's credentials."""
+    """Raw bytes from the first line to the empty line. `request_head` does not include the proxy's credentials. Of
+    HTTP/2, both are in the form of HTTP/1.1, and `response_head` begins with `HTTP/2`."""
     body: bytes
     """Without content encodings, at most `ResponseLimits.body_bytes`."""
     wire_body: bytes | None

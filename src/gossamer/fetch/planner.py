@@ -12,6 +12,7 @@ from gossamer.errors import BlockedAddress, DnsFailed, ProxyFailed
 from gossamer.fetch.connection import PoolKey
 from gossamer.fetch.dial import Route, Tunnel
 from gossamer.fetch.exchange import FetchRequest
+from gossamer.fetch.http_versions import HttpVersions
 from gossamer.fetch.proxies import Proxy, parse_proxy
 from gossamer.fetch.request import Origin
 from gossamer.fetch.tls import TlsContexts
@@ -36,6 +37,8 @@ class ConnectionPlan(msgspec.Struct):
     proxy_url: str | None = None
     target_ip: str = ""
     """Address of the server behind a proxy; empty: unknown."""
+    http2: bool = False
+    """True: a new connection offers HTTP/2 to the server."""
 
     # Derived from the fields above.
     absolute_form: bool = False
@@ -54,16 +57,22 @@ class ConnectionPlan(msgspec.Struct):
     def _pool_key(self, ip: str) -> PoolKey:
         origin, proxy = self.origin, self.proxy
         if proxy is None:
-            return PoolKey(origin.scheme, origin.host, ip, origin.port, None, self.insecure)
+            return PoolKey(origin.scheme, origin.host, ip, origin.port, None, self.insecure, self.http2)
         # One connection to a plain proxy may serve requests for any host; one with a tunnel leads to one host and
         # address.
         host = "" if self.absolute_form else f"{origin.host}:{origin.port}:{self.target_ip}"
-        return PoolKey(origin.scheme, host, ip, proxy.port, self.proxy_url, self.insecure)
+        return PoolKey(origin.scheme, host, ip, proxy.port, self.proxy_url, self.insecure, self.http2)
+
+    def with_http2(self) -> "ConnectionPlan":
+        """Return the same plan, by which a new connection offers HTTP/2."""
+        return ConnectionPlan(
+            self.origin, self.insecure, self.ips, self.proxy, self.proxy_url, self.target_ip, http2=True
+        )
 
     def route(self, ip: str, contexts: TlsContexts) -> Route:
         """Return the instructions to open a new connection."""
         origin, proxy = self.origin, self.proxy
-        context = contexts.get(insecure=self.insecure) if origin.secure else None
+        context = contexts.get(insecure=self.insecure, http2=self.http2) if origin.secure else None
         if proxy is None:
             return Route(ip, origin.port, origin.host, context)
         to_proxy = contexts.get(insecure=self.insecure) if proxy.scheme == "https" else None
@@ -76,8 +85,11 @@ class ConnectionPlan(msgspec.Struct):
 class ConnectionPlanner:
     """Plans each request. The resolver's guard has approved every address in a plan."""
 
-    def __init__(self, resolver: Resolver) -> None:
+    def __init__(self, resolver: Resolver, versions: HttpVersions | None = None) -> None:
+        """`versions`: chooses whether HTTP/2 is offered; None: it never is. After a change of its choice for an origin,
+        `forget` must be called."""
         self._resolver = resolver
+        self._versions = versions
         self._proxies: dict[str, Proxy] = {}
         self._direct: dict[tuple[Origin, bool], tuple[tuple[str, ...], ConnectionPlan]] = {}
         """By origin and `insecure`: the last plan without a proxy, and the resolver's addresses that it is for."""
@@ -95,7 +107,7 @@ class ConnectionPlanner:
         known = self._direct.get(key)
         if known is not None and known[0] is ips:
             return known[1]
-        plan = ConnectionPlan(origin, request.insecure, ips[:_MAX_ADDRESSES])
+        plan = self._plan(origin, request.insecure, ips)
         if len(self._direct) >= _MAX_PLANS:
             self._direct.clear()
         self._direct[key] = ips, plan
@@ -106,12 +118,31 @@ class ConnectionPlanner:
         proxy URL."""
         if request.proxy is None:
             ips = await self._resolver.addresses(origin.host, origin.port, allow_private=request.allow_private)
-            return ConnectionPlan(origin, request.insecure, ips[:_MAX_ADDRESSES])
+            return self._plan(origin, request.insecure, ips)
         proxy = self._parse(request.proxy)
         # The proxy first, so that a crawl that may not use the proxy learns nothing about the target.
         ips = await self._resolve_proxy(proxy, guard=request.guard_proxy)
         target_ip = await self._resolve_target(request, origin, proxy)
-        return ConnectionPlan(origin, request.insecure, ips[:_MAX_ADDRESSES], proxy, request.proxy, target_ip)
+        return self._plan(origin, request.insecure, ips, proxy, request.proxy, target_ip)
+
+    def forget(self, origin: Origin) -> None:
+        """Plan anew for this origin."""
+        self._direct.pop((origin, False), None)
+        self._direct.pop((origin, True), None)
+
+    def _plan(
+        self,
+        origin: Origin,
+        insecure: bool,
+        ips: tuple[str, ...],
+        proxy: Proxy | None = None,
+        proxy_url: str | None = None,
+        target_ip: str = "",
+    ) -> ConnectionPlan:
+        plan = ConnectionPlan(origin, insecure, ips[:_MAX_ADDRESSES], proxy, proxy_url, target_ip)
+        if self._versions is not None and origin.secure and self._versions.offers_2(plan.losses_key):
+            return plan.with_http2()
+        return plan
 
     async def _resolve_proxy(self, proxy: Proxy, *, guard: bool) -> tuple[str, ...]:
         """Return the proxy's addresses. `guard`: they must be on the public internet."""

@@ -36,6 +36,8 @@ _EMPTY_LINE_BYTES = len(b"\n\r\n")
 _STRICT_BYTES = 64 * 1024
 """Part of a chunked body that is kept as it came, in case that llhttp fails at a sloppy line. It is memory that no
 budget counts."""
+_SETTINGS = b"\x04"
+"""Type of the frame with which a server by HTTP/2 begins (RFC 9113, section 3.4)."""
 _SHOWN_BYTES = 40
 """Bytes of something other than HTTP that an error shows."""
 
@@ -85,6 +87,8 @@ class ResponseReader:
     """Bytes of the body that are still to come. -1: the body has not begun, or has no length."""
     faults: tuple[ResponseFault, ...] = ()
     """Faults that were repaired, without those of the content's encoding."""
+    is_http2 = False
+    """True: the server speaks HTTP/2, unasked."""
     _head_only = False
     _parser: httptools.HttpResponseParser | None = None
     """Made for the first bytes of a response that `_begin_plainly` leaves to it."""
@@ -169,6 +173,34 @@ class ResponseReader:
         self._append(data)
         return self.complete
 
+    def take_head(self, status: int, headers: list[tuple[str, str]], size: int) -> None:
+        """Take the head of a response by HTTP/2, which has no form of its own: `head` gets that of HTTP/1.1,
+        with the version 2. `size`:
+        bytes of its fields. Raises BadResponse or HeadersTooLarge."""
+        self.received_bytes += size
+        if not status >= 200:
+            raise BadResponse(f"its status is {status}")
+        if len(headers) > self.limits.headers:
+            raise HeadersTooLarge(f"more than {self.limits.headers} headers")
+        self.status, self.headers, self.http_version = status, headers, "2"
+        self._headers_done = True
+        lines = [f"HTTP/2 {status} ", *(f"{name}: {value}" for name, value in headers), "", ""]
+        self.head = "\r\n".join(lines).encode("latin-1")
+        for name, value in headers:
+            # Transfer-Encoding means nothing there, and the library has compared the length with the body's.
+            if name == "content-encoding" or (name == "content-length" and value.isascii() and value.isdigit()):
+                self._note_framing(name, value)
+
+    def take_body(self, data: bytes) -> None:
+        """Take a piece of the body by HTTP/2."""
+        self.received_bytes += len(data)
+        if not self.complete:
+            self._append(data)
+
+    def take_end(self) -> None:
+        """Take the end of a response by HTTP/2."""
+        self.complete = True
+
     def feed_eof(self) -> None:
         """Record that the connection has ended. Raises ConnectionLost unless the response is complete, or is one whose
         body lasts until the connection ends."""
@@ -210,6 +242,9 @@ class ResponseReader:
                 pending = pending.lstrip(b"\r\n")
                 start = start_of_head(pending)
                 if start is None:
+                    if pending[3:4] == _SETTINGS and pending[5:9] == bytes(4):
+                        self.is_http2 = True
+                        raise BadResponse("it speaks HTTP/2")
                     raise BadResponse(f"it begins with {pending[:_SHOWN_BYTES]!r}")
                 if start > 0:
                     pending, self.faults = pending[start:], (ResponseFault.STATUS_LINE,)

@@ -60,16 +60,27 @@ class ClientContext(ssl.SSLContext):
 
 
 class TlsContexts:
-    """The two TLS contexts of a client, made when first needed: reading the trust store takes tens of milliseconds."""
+    """TLS contexts of a client, made when first needed: reading the trust store takes tens of milliseconds."""
 
     def __init__(self, *, extra_ca: str | None = None) -> None:
         """`extra_ca`: a PEM file of authorities trusted in addition to the system's. Raises BadInput if it cannot be
         read."""
+        self._extra_ca = extra_ca
         self._verified: ClientContext | None = None if extra_ca is None else _verified_context(extra_ca)
         self._insecure: ClientContext | None = None
+        self._with_http2: dict[bool, ClientContext] = {}
+        """Those that offer HTTP/2, by `insecure`."""
 
-    def get(self, *, insecure: bool) -> ClientContext:
-        """Return the context that verifies certificates (system trust store, host name), or one that accepts any."""
+    def get(self, *, insecure: bool, http2: bool = False) -> ClientContext:
+        """Return the context that verifies certificates (system trust store, host name), or one that accepts any.
+        `http2`: HTTP/2 is offered to the server, besides HTTP/1.1."""
+        if http2:
+            context = self._with_http2.get(insecure)
+            if context is None:
+                context = _insecure_context() if insecure else _verified_context(self._extra_ca)
+                context.set_alpn_protocols(["h2", "http/1.1"])
+                self._with_http2[insecure] = context
+            return context
         if insecure:
             if self._insecure is None:
                 self._insecure = _insecure_context()
@@ -112,7 +123,7 @@ def _context() -> ClientContext:
     """Return a context with what both kinds have in common."""
     context = ClientContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])  # the only version that this client reads
+    context.set_alpn_protocols(["http/1.1"])
     # Many servers close TCP without ending TLS. Where HTTP framing gives the length, it detects a loss by itself; where
     # it does not, browsers accept the end, too.
     context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)

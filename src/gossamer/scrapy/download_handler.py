@@ -43,7 +43,7 @@ from gossamer.errors import (
 )
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import TimeoutWatch
-from gossamer.fetch.connection import HttpConnection, PoolKey
+from gossamer.fetch.connection import HttpConnection, LiveConnection, PoolKey
 from gossamer.fetch.decode import decode, is_plain, parse_encodings
 from gossamer.fetch.dial import Route, Tunnel, dial
 from gossamer.fetch.exchange import KIB, ResponseLimits, Timeouts
@@ -184,7 +184,7 @@ class DownloadHandler:
         self._losses = LostConnections()
         self._budget = ByteBudget(sys.maxsize)  # Scrapy bounds the memory of responses by itself
         self._tls = TlsContexts()
-        self._live: set[HttpConnection] = set()
+        self._live: set[LiveConnection] = set()
         self._concurrency = settings.getint("CONCURRENT_REQUESTS")
         self._pool: ConnectionPool | None = None
         self._watch: TimeoutWatch

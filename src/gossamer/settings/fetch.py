@@ -129,6 +129,13 @@ class FetchSettings(SettingGroup):
         "PEM file of certificates to trust in addition to the system's",
         option=SettingOption(REQUESTS, "FILE", of="requests", python_type="PathLike"),
     )
+    http2: Literal["never", "auto", "prefer"] = field_of(
+        "auto",
+        "When HTTP/2 is spoken with a site over TLS. never: HTTP/1.1 only; auto: once with a site that fails with "
+        "HTTP/1.1 as sites do that only speak HTTP/2, and from then on if that works; prefer: with each site that "
+        "speaks it, which takes several times the CPU time. Needs the extra http2; without it, auto is never",
+        option=SettingOption(REQUESTS, "never|auto|prefer", of="requests"),
+    )
     refusal_rules: str = field_of(
         "",
         "File of rules, in YAML, JSON or TOML, by which more pages are found to be refusals by a site than by "

@@ -38,6 +38,8 @@ shortened, which takes space; not extended, because readers look for all other f
 
 _TRANSFER_ENCODING = re.compile(rb"^(transfer-encoding[ \t]*:)", re.IGNORECASE | re.MULTILINE)
 """Header that is renamed, because the stored body is de-chunked: a reader would look for chunks in vain."""
+_HTTP_2 = b"HTTP/2 "
+"""Beginning of a response by HTTP/2."""
 _SAME_PAYLOAD = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 """Profile of revisit records. Fixed by the standard."""
 _RECORD_END = b"\r\n\r\n"  # behind the block of every record
@@ -138,7 +140,11 @@ def _exchange(wire: WireExchange, payload: str, responses: list[str], stored: _S
         headers = common | {"Content-Type": "application/http; msgtype=response"}
         if wire.request_head:
             headers["WARC-Concurrent-To"] = request_id
-        if head.startswith(b"HTTP/1."):
+        if head.startswith(_HTTP_2):
+            # Readers of archives know the form of HTTP/1.1 only, in which browsers' archives have such responses, too.
+            headers["WARC-Protocol"] = "h2"
+            head = b"HTTP/1.1 " + head.removeprefix(_HTTP_2)
+        elif head.startswith(b"HTTP/1."):
             headers["WARC-Protocol"] = head[: len("HTTP/1.1")].decode("latin-1").lower()
         if wire.truncated:
             headers["WARC-Truncated"] = "length"

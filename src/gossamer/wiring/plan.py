@@ -21,6 +21,7 @@ import msgspec
 
 from gossamer.errors import BadInput
 from gossamer.fetch.egress import AddressService
+from gossamer.fetch.http_versions import check_wish
 from gossamer.fetch.proxies import check_proxies, proxy_budgets, shared_proxies
 from gossamer.fetch.request import check_headers
 from gossamer.fetch.tls import TlsContexts
@@ -84,6 +85,7 @@ def check_settings(settings: Settings) -> None:
     if settings.fetch.egress_url:
         address_service(settings)
     checks: tuple[tuple[str, Any, Callable[[Any], object]], ...] = (
+        ("http2", settings.fetch.http2, check_wish),
         ("ca_file", settings.fetch.ca_file, lambda path: TlsContexts(extra_ca=path)),
         ("resolve", settings.fetch.resolve, lambda overrides: Resolver(overrides=overrides)),
         ("allow_network", settings.allow_networks, parse_networks),

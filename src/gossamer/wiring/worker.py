@@ -25,6 +25,7 @@ from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
 from gossamer.fetch.egress import MAX_RESPONSE_BYTES, EgressMonitor
 from gossamer.fetch.exchange import ResponseLimits, Timeouts
+from gossamer.fetch.http_versions import HttpVersions
 from gossamer.fetch.pool import LostConnections
 from gossamer.fetch.proxies import pool_egress, proxy_budgets
 from gossamer.fetch.robots_service import RobotsService
@@ -133,6 +134,7 @@ def make_clients(
     fetch = settings.fetch
     shared_budget = ByteBudget(fetch.bodies_in_flight) if budget is None else budget
     losses = LostConnections()
+    versions = HttpVersions(fetch.http2)
     limits = ResponseLimits(header_bytes=fetch.max_header, body_bytes=body_bytes or fetch.max_body)
 
     def make(total_seconds: float | None) -> HttpClient:
@@ -149,6 +151,7 @@ def make_clients(
             ),
             budget=shared_budget,
             losses=losses,
+            versions=versions,
             extra_ca=fetch.ca_file or None,
         )
 

@@ -40,6 +40,14 @@ def read(outputs, framing=None):
     ]
 
 
+def test_a_response_by_http2_has_the_form_that_readers_know(page):
+    head = b"HTTP/2 200 \r\ncontent-type: text/html\r\n\r\n"
+    _, response, *_ = read([page("r7", (wire(response_head=head),))])
+    assert response[1]["WARC-Protocol"] == "h2"
+    assert (response[2].protocol, response[2].get_statuscode()) == ("HTTP/1.1", "200")
+    assert response[3] == b"<p>hi</p>"
+
+
 @pytest.mark.parametrize("framing", [GzipMembers(), WarcRecords()], ids=["gzip", "plain"])
 def test_both_sides_and_what_the_crawl_knows(page, framing):
     records = read([page("r7", (wire(),), depth=2)], framing)
