@@ -1,20 +1,24 @@
 """The page index on SQLite and on a real PostgreSQL server: visits, changes, rounds, and what a repetition changes."""
 
+import asyncio
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from gossamer.bus.base import Topics
 from gossamer.errors import BadInput
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.page import ChangeKind, Fetch, Found, PageState, VisitSchedule
 from gossamer.fresh.rounds import KeptCrawl
 from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
-from gossamer.model.crawl import Crawl, CrawlId, RevisitOptions, RevisitRule, Terms
+from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, RevisitRule, Terms
 from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits
 from gossamer.policy.sketches import sketch_of
+from gossamer.services.recrawler import Recrawler
 from tests.servers.postgresql import PostgreSql, postgresql
 
 NOW = 1_790_000_000.0
@@ -347,6 +351,58 @@ def test_a_store_has_an_index_for_each_crawl_that_is_kept_up_to_date(address: st
     index.close()
     with pytest.raises(BadInput, match="the crawl app/two is not kept up to date"):
         store.find(two)
+
+
+class CountedStore(IndexStore):
+    """A store that notes which indexes are opened."""
+
+    opened: list[str]
+
+    def open(self, name: str, crawl: CrawlId | None = None) -> PageIndex:
+        self.opened.append(name)
+        return super().open(name, crawl)
+
+
+def test_a_recrawler_opens_an_index_that_is_not_kept_only_when_it_has_changed(address: str, tmp_path: Path) -> None:
+    store = CountedStore(address if "://" in address else str(tmp_path))
+    store.opened = []
+    crawls = [CrawlId("app", name) for name in ("kept", "ended", "other")]
+    kept = [KeptCrawl(crawl=Crawl(id=one), spider="link", priority=1, terms=Terms(recrawl=RevisitOptions()))
+            for one in crawls]  # fmt: skip
+    store.keep(kept)
+    for one in crawls[1:]:
+        index = store.find(one)
+        end_visits(index)
+        index.close()
+    role = Recrawler(None, None, Topics(), store, secret=0, owner="me")  # type: ignore[arg-type]
+    role._look()
+    store.opened.clear()
+    last = time.monotonic() + 30
+    while True:  # a server tells about changes a little later
+        role._look()
+        if not store.opened:
+            break
+        assert time.monotonic() < last
+        store.opened.clear()
+    role._look()
+    assert store.opened == []
+    store.keep([kept[1]])
+    while store.opened != [crawls[1].token] * 2:  # by `keep`, and then by the recrawler
+        role._look()
+        assert time.monotonic() < last
+    assert set(role._indexes) == {crawls[0].token, crawls[1].token}
+    asyncio.run(role.close())
+
+
+def test_an_announced_url_is_the_page_that_the_crawl_means(tmp_path: Path) -> None:
+    store, crawl = IndexStore(str(tmp_path)), CrawlId("app", "one")
+    terms = Terms(recrawl=RevisitOptions(), drop_parameters=("utm_*",), query_order=QueryOrder.IGNORED)
+    store.keep([KeptCrawl(crawl=Crawl(id=crawl), spider="link", priority=1, terms=terms)])
+    index = store.find(crawl)
+    index.settle([fetch("a.test/x?a=1&b=2", 1, body=1)])
+    announced = index.announce({"https://a.test/x?b=2&utm_source=me&a=1": int(NOW) + 9}, is_certain=True)
+    assert announced == (1, ())
+    index.close()
 
 
 def test_the_index_of_another_crawl_is_refused(index: PageIndex, address: str) -> None:

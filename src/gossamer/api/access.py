@@ -4,6 +4,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossamer.api.openapi import DOCS_PATHS
+from gossamer.fresh.subscriptions import CALLBACKS
 from gossamer.web.access import authorization, foreign_page_fault, is_secret, local_fault
 from gossamer.web.problems import Problem
 
@@ -14,6 +15,11 @@ OPEN_PATHS = UNLIMITED_PATHS | DOCS_PATHS
 """Paths that need no token. Any program that reaches the API can read a path that is added here."""
 
 
+def is_open(path: str) -> bool:
+    """Return whether a path needs no token: one of OPEN_PATHS, or a callback, which is a secret itself."""
+    return path in OPEN_PATHS or path.startswith(CALLBACKS)
+
+
 class Authentication:
     """ASGI middleware that checks the token; without one it accepts only programs on this machine. Raises Problem."""
 
@@ -22,7 +28,7 @@ class Authentication:
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] not in OPEN_PATHS:
+        if not is_open(scope["path"]):
             headers = Headers(scope=scope)
             if self._token:
                 self._check_token(headers)

@@ -35,6 +35,7 @@ from gossamer.api import (
     submit,
     topics,
     urls,
+    websub,
 )
 from gossamer.api.access import OPEN_PATHS, UNLIMITED_PATHS, Authentication
 from gossamer.api.context import ApiContext, normalized_path
@@ -63,7 +64,7 @@ character, percent-encoded."""
 _ROUTERS = (
     submit.router, crawls.router, crawls.crawl_router, events.router, pages.router, changes.router, past.router,
     pace.crawl_router, crawl_report.router, urls.router, domains.router, pace.domain_router, topics.router,
-    status.cluster, audit.router, classic.router, status.health, openapi.docs,
+    status.cluster, audit.router, classic.router, status.health, websub.router, openapi.docs,
 )  # fmt: skip
 """All endpoints, in the order of the description. No two match the same path."""
 _MESSAGE_SCHEMAS = {

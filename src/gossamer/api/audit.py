@@ -34,6 +34,8 @@ BY_BODY: Final = frozenset({
     "replace_domains", "set_domain", "change_domain", "remove_domain",
 })  # fmt: skip
 """Operations that begin their entry by themselves."""
+OF_HUBS: Final = frozenset({"websub_push"})
+"""Operations of hubs, which make pages due, as sitemaps do. They are counted, and their paths are secrets."""
 _TOKEN: Final = "token"  # noqa: S105 (a name, no secret)
 _MAX_ID: Final = (1 << 63) - 1
 
@@ -41,7 +43,7 @@ _MAX_ID: Final = (1 << 63) - 1
 async def audited(request: Request) -> None:
     """Begin the entry of a request. Dependency of all endpoints."""
     name = request.scope["route"].operation_id
-    if request.method not in SAFE_METHODS and name not in READING | BY_BODY:
+    if request.method not in SAFE_METHODS and name not in READING | BY_BODY | OF_HUBS:
         subject = path_of(*request.path_params.values())
         await begin(request, operation_action(name), subject, **query_details(request))
 

@@ -74,6 +74,8 @@ class ApiContext:
     """Memory of crawls. None: the service keeps no history."""
     audit: AuditTrail | None = None
     """Takes an entry of each change. None: the service keeps no history."""
+    public_url: str = ""
+    """Address at which hubs reach the API. Empty: none calls back."""
     indexes: "IndexStore | None" = None
     """Page indexes of crawls that are kept up to date. None: the service keeps none."""
     per_app: bool = True

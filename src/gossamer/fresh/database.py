@@ -208,14 +208,29 @@ def open_database(address: str, name: str) -> IndexDatabase:
     return PostgreSqlIndex(parsed, f"{_SCHEMA_PREFIX}{name}")
 
 
-def index_names(place: str) -> list[str]:
-    """Return the names of all indexes in a folder of SQLite files, or in a PostgreSQL database. Raises BadInput or
+def index_versions(place: str) -> dict[str, object]:
+    """Return all indexes in a folder of SQLite files, or in a PostgreSQL database, by name in their order. The value is
+    another one after the facts of the index have changed, at the latest some seconds later. Raises BadInput or
     SinkError."""
     if not is_store(place):
-        return sorted(path.stem for path in Path(place).glob("*.sqlite"))
+        return {path.stem: _file_version(path) for path in sorted(Path(place).glob("*.sqlite"))}
     database = PostgreSqlIndex(StoreAddress.parse(place), "")
     try:
-        rows = database.rows("SELECT nspname FROM pg_namespace WHERE left(nspname, 9) = ? ORDER BY 1", [_SCHEMA_PREFIX])
+        rows = database.rows(
+            "SELECT n.nspname, s.n_tup_ins, s.n_tup_upd FROM pg_namespace n LEFT JOIN pg_stat_user_tables s "
+            "ON s.schemaname = n.nspname AND s.relname = 'facts' WHERE left(n.nspname, 9) = ? ORDER BY 1",
+            [_SCHEMA_PREFIX],
+        )
     finally:
         database.close()
-    return [str(name).removeprefix(_SCHEMA_PREFIX) for (name,) in rows]
+    return {str(name).removeprefix(_SCHEMA_PREFIX): (added, changed) for name, added, changed in rows}
+
+
+def _file_version(path: Path) -> tuple[tuple[int, int], ...]:
+    """Return time and size of a SQLite file and of its log, which get what is written."""
+    found = []
+    for one in (path, path.with_name(f"{path.name}-wal")):
+        with suppress(OSError):  # the log is deleted when the last connection is closed
+            facts = one.stat()
+            found.append((facts.st_mtime_ns, facts.st_size))
+    return tuple(found)

@@ -36,6 +36,8 @@ from gossamer.fresh.page import (
     shown_hash,
 )
 from gossamer.fresh.rules import LEVELS, RevisitRules, is_told, limits_of
+from gossamer.fresh.subscriptions import TABLE as SUBSCRIPTIONS_TABLE
+from gossamer.fresh.subscriptions import Subscriptions
 from gossamer.model.crawl import RevisitOptions, RevisitRule
 from gossamer.net.credentials import hide_secrets
 from gossamer.policy.change_dates import FIRST_TRUST, LEAST_TRUST, learned_trust
@@ -71,6 +73,7 @@ _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS rounds (number {serial}, begun DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, "
     "run BIGINT NOT NULL, is_plain SMALLINT NOT NULL, entered BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS feeds (page BIGINT PRIMARY KEY, url TEXT NOT NULL, domain INTEGER NOT NULL)",
+    SUBSCRIPTIONS_TABLE,
 )
 MOST_FEEDS: Final = 10
 """Feeds of one site that are visited, of those that its pages name. Some sites have one for each page."""
@@ -174,14 +177,16 @@ class PageIndex:
     """An open page index."""
 
     def __init__(self, database: IndexDatabase, *, key_of: Callable[[str], str] = str) -> None:
-        """`key_of`: returns the form of a URL by which two are one page."""
         self._database = database
-        self._key_of = key_of
+        self.key_of = key_of
+        """Returns the form of a URL by which two are one page."""
         self._domains: dict[str, int] = {}
         self._schedules: dict[int, VisitSchedule] = {}
         self._schedules_read = -_SCHEDULES_SECONDS
         self._options = RevisitOptions()
         self._rules = RevisitRules(())
+        self.subscriptions = Subscriptions(database)
+        """Subscriptions to the hubs of feeds."""
         self.schedule = VisitSchedule()
         """Limits of all domains."""
         self.planned_rate = 0.0
@@ -260,7 +265,7 @@ class PageIndex:
 
     def key(self, url: str) -> int:
         """Return the key of a URL: a signed number of 64 bits."""
-        return fingerprint(self._key_of(url), seed=0)
+        return fingerprint(self.key_of(url), seed=0)
 
     def known(self, keys: Iterable[int]) -> set[int]:
         """Return those of the keys that are keys of pages."""

@@ -1,16 +1,18 @@
 """The page indexes of a service: one for each crawl that is kept up to date, in one folder or database. Blocking."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from gossamer.errors import BadInput
-from gossamer.fresh.database import index_names
+from gossamer.fresh.database import index_versions
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.rounds import KeptCrawl
-from gossamer.model.crawl import CrawlId
+from gossamer.model.crawl import CrawlId, QueryOrder, Terms
+from gossamer.policy.parameters import dropped_parameters
+from gossamer.policy.urls import with_sorted_query
 from gossamer.sinks.stores.address import is_store
 
 _KEPT: Final = "kept"
@@ -25,12 +27,20 @@ class IndexStore:
 
     def names(self) -> list[str]:
         """Return the names of all indexes, which are tokens of crawls. Raises SinkError."""
-        return index_names(self._place)
+        return list(self.versions())
+
+    def versions(self) -> dict[str, object]:
+        """Return all indexes by name. The value is another one soon after their facts have changed. Raises
+        SinkError."""
+        return index_versions(self._place)
 
     def open(self, name: str, crawl: CrawlId | None = None) -> PageIndex:
         """Open the index with this name; with `crawl`, make it if it does not exist. Raises SinkError."""
         address = self._place if is_store(self._place) else str(Path(self._place) / f"{name}.sqlite")
-        return PageIndex.open(address, name, crawl_id=str(crawl) if crawl is not None else "")
+        index = PageIndex.open(address, name, crawl_id=str(crawl) if crawl is not None else "")
+        if (kept := kept_crawl(index)) is not None:
+            index.key_of = page_identity(kept.terms)
+        return index
 
     def find(self, crawl: CrawlId) -> PageIndex:
         """Open the index of a crawl. Raises BadInput for a crawl that has none."""
@@ -47,6 +57,18 @@ class IndexStore:
                 index.note(_KEPT, msgspec.json.encode(kept).decode())
             finally:
                 index.close()
+
+
+def page_identity(terms: Terms) -> Callable[[str], str]:
+    """Return a function that returns the form of a URL by which two are one page, as in the frontier."""
+    dropped = dropped_parameters(terms.drop_parameters) if terms.drop_parameters else None
+    ignores_order = terms.query_order is QueryOrder.IGNORED
+
+    def identity(url: str) -> str:
+        url = dropped.remove(url) if dropped is not None else url
+        return with_sorted_query(url) if ignores_order else url
+
+    return identity
 
 
 def kept_crawl(index: PageIndex) -> KeptCrawl | None:

@@ -95,6 +95,8 @@ class IndexedVisits:
                         fetches.update((fetch.url, fetch) for fetch in found)
                         if not index.ignores_feeds and (feeds := [url for fetch in found for url in fetch.feeds]):
                             self._add_feeds(index, page, feeds)
+                        if found and found[-1].kind is not PageKind.PAGE and output.record.success:
+                            _want_hub(index, found[-1].url, output, output.record)
             index.settle(list(fetches.values()))
 
     def _add_feeds(self, index: PageIndex, page: FinishedLease, urls: Sequence[str]) -> None:
@@ -211,6 +213,15 @@ def _announce(index: PageIndex, page: FinishedLease) -> None:
     unknown = set(index.announce(times).unknown)
     if unknown and (parts := [url for batch in page.batches if _is_sitemap(batch) for url in batch.urls]):
         index.enter([url for url in parts if url in unknown], depth=page.settlement.lease.depth, announced=times)
+
+
+def _want_hub(index: PageIndex, url: str, output: Output, record: PageRecord) -> None:
+    """Note the hub of a feed, which a service subscribes to. The topic has to be of the site of the feed."""
+    from gossamer.extract.hub_links import hub_links  # imported late: many crawls fetch no feeds
+
+    hub, topic = hub_links([(name, value) for name, value in record.header_pairs], output.body, url)
+    if hub and topic and registered_domain(host(topic)) == registered_domain(host(url)):
+        index.subscriptions.want(topic, hub, now=index.clock())
 
 
 def _is_sitemap(batch: Batch) -> bool:

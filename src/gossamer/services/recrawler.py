@@ -21,15 +21,22 @@ from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo
+from gossamer.services.subscriber import HubSubscriber
 from gossamer.telemetry import logs
 
 log = logging.getLogger("gossamer.services.recrawler")
 
 _LOOK_SECONDS: Final = 2.0
 """Interval at which the recrawler looks for new indexes."""
+_OPEN_SECONDS: Final = 300.0
+"""Time after which an index of a crawl that is not kept up to date is opened again, if no change of it was noticed."""
 _TURN_SECONDS: Final = 5.0
 """Time for which one recrawler works on a crawl after it has last done so. Should exceed the time between two steps, or
 several do the same work."""
+_HUBS_AT_ONCE: Final = 20
+"""Subscriptions of a crawl whose hubs are asked in one step."""
+_HUBS_SECONDS: Final = 5.0
+"""Interval at which the recrawler looks for hubs of a crawl that are to be asked."""
 _CONNECTIONS: Final = 20
 """Indexes up to which their connections stay open between two steps."""
 _PAGES_AT_ONCE: Final = 1000
@@ -46,6 +53,8 @@ class _KeptIndex:
         assert kept.terms.recrawl is not None
         self.index = index
         self.planner = RoundPlanner(index, kept.terms.recrawl, is_endless=True)
+        self.hubs_at = 0.0
+        """When hubs are looked for the next time, on the monotonic clock."""
         self.entered = 0
         """Number of the round all of whose pages this process has added to the frontier."""
 
@@ -64,17 +73,30 @@ class Recrawler:
     pause_seconds = 1.0
 
     def __init__(
-        self, frontier: ValkeyFrontier, bus: Bus, topics: Topics, store: IndexStore, *, secret: int, owner: str
+        self,
+        frontier: ValkeyFrontier,
+        bus: Bus,
+        topics: Topics,
+        store: IndexStore,
+        *,
+        secret: int,
+        owner: str,
+        subscriber: HubSubscriber | None = None,
     ) -> None:
-        """`secret`: the frontier's key for fingerprints. `owner`: name of this process."""
+        """`secret`: the frontier's key for fingerprints. `owner`: name of this process. `subscriber`: asks the hubs of
+        feeds, and is closed with this object; None: there are no subscriptions."""
         self._frontier = frontier
         self._bus = bus
         self._topics = topics
         self._store = store
         self._secret = secret
         self._owner = owner
+        self._subscriber = subscriber
         self._indexes: dict[str, _KeptIndex] = {}
         self._looked = -_LOOK_SECONDS
+        self._others: dict[str, tuple[object, float]] = {}
+        """Indexes of crawls that are not kept up to date, by name: their version, and when they are opened again even
+        if it is still the same."""
 
     async def run_once(self) -> bool:
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
@@ -89,25 +111,40 @@ class Recrawler:
             elif await asyncio.to_thread(known.index.take_turn, self._owner, now=time.time(), seconds=_TURN_SECONDS):
                 await self._visit(known, kept)
                 more = await self._publish(known.index, kept) or more
+                if self._subscriber is not None and time.monotonic() >= known.hubs_at:
+                    known.hubs_at = time.monotonic() + _HUBS_SECONDS
+                    due = await asyncio.to_thread(known.index.subscriptions.take_due, time.time(), _HUBS_AT_ONCE)
+                    self._subscriber.offer(name, due)
             if len(self._indexes) > _CONNECTIONS:
                 await asyncio.to_thread(known.index.close)
         return more
 
     async def close(self) -> None:
+        if self._subscriber is not None:
+            await self._subscriber.close()
         indexes, self._indexes = self._indexes, {}
         for known in indexes.values():
             await asyncio.to_thread(known.index.close)
 
     def _look(self) -> None:
-        """Open the indexes of crawls that are kept up to date."""
-        for name in self._store.names():
-            if name in self._indexes:
+        """Open the indexes of crawls that are kept up to date. Those of other crawls are opened once, and when they
+        have changed."""
+        versions, now = self._store.versions(), time.monotonic()
+        opened = []
+        for name, version in versions.items():
+            known, until = self._others.get(name, (None, 0.0))
+            if name in self._indexes or (known == version and now < until):
                 continue
             index = self._store.open(name)
             if (kept := kept_crawl(index)) is not None:
                 self._indexes[name] = _KeptIndex(index, kept)
             else:
                 index.close()
+                opened.append(name)
+        if opened:  # to open an index may change its version
+            versions = self._store.versions()
+        self._others = {name: one for name, one in self._others.items() if name in versions}
+        self._others.update((name, (versions[name], now + _OPEN_SECONDS)) for name in opened if name in versions)
 
     # --- visits -------------------------------------------------------------------------------------------------------
 

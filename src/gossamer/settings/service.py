@@ -147,6 +147,12 @@ class ServiceSettings(SettingGroup):
         "Accept requests for text and Markdown, which the workers extract. Unset: accept them if the package's extra "
         "`text` is installed where the service runs",
     )
+    public_url: str = field_of(
+        "",
+        "Address at which other machines reach this API, such as https://crawls.example.com. With it, the service "
+        "subscribes to the hubs that feeds name (WebSub), which call it back at /v1/websub/ without the token. Empty: "
+        "it subscribes to none",
+    )
     app_recrawl: dict[str, dict[str, Any]] = field_of(
         {},
         "Options by which the crawls of single applications are kept up to date, by appid, each written like the field "

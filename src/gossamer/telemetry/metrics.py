@@ -132,6 +132,13 @@ HTTP: Final = MetricInfo(
     "gossamer_http_requests_total", "counter", ("route", "method", "status"), "Requests to the API"
 )
 HTTP_SECONDS: Final = MetricInfo("gossamer_http_seconds", "histogram", ("route",), "Seconds from request to response")
+WEBSUB: Final = MetricInfo(
+    "gossamer_websub_total",
+    "counter",
+    ("event",),
+    "Subscriptions to the hubs of feeds: asked, verified, pushed; denied, failed and unverified (by the hub); refused "
+    "(callbacks of hubs)",
+)
 HTTP_CLOSED: Final = MetricInfo(
     "gossamer_http_closed_total",
     "counter",
@@ -189,7 +196,7 @@ ALL_METRICS: Final = (
     PROCESSES, WORKERS, LEASED, QUEUED, QUEUED_TO_RENDER, BROWSER_WORKERS, BROWSERS, BROWSER_TABS, BROWSER_WAITING,
     BROWSER_MEMORY, RENDERED, RENDERING_SECONDS, RENDERING_REQUESTS, BROWSERS_ENDED, REQUESTS, LAG, EVENTS, HISTORY,
     RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED, CRAWL_STAGE, CRAWL_HELD, CRAWL_ITEMS,
-    CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG, CRAWL_LATENCY, CRAWL_PIPELINE,
+    CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG, CRAWL_LATENCY, CRAWL_PIPELINE, WEBSUB,
 )  # fmt: skip
 """All metrics, in the order of the reference page. A new one must be added here, and to `Metrics` or a collector below;
 a test compares them."""
@@ -206,6 +213,7 @@ class Metrics:
         self.requests = self._counter(REQUESTS)
         self.events = self._counter(EVENTS)
         self.history_messages = self._counter(HISTORY)
+        self.websub = self._counter(WEBSUB)
         self.http = self._counter(HTTP)
         self.http_closed = self._counter(HTTP_CLOSED)
         self.http_seconds = Histogram(  # with the default buckets, 5 ms to 10 s

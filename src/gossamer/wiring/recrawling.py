@@ -1,15 +1,12 @@
 """Opens page indexes of crawls that are kept up to date."""
 
-from collections.abc import Callable
 from functools import partial
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.fresh.index import PageIndex
-from gossamer.fresh.store import IndexStore
+from gossamer.fresh.store import IndexStore, page_identity
 from gossamer.fresh.visited import IndexedVisits
-from gossamer.model.crawl import CrawlId, QueryOrder, Terms
-from gossamer.policy.parameters import dropped_parameters
-from gossamer.policy.urls import with_sorted_query
+from gossamer.model.crawl import CrawlId, Terms
 from gossamer.settings import Settings
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.stores.address import is_store
@@ -20,7 +17,7 @@ from gossamer.wiring.plan import index_address, index_folder
 def open_index(settings: Settings, crawl: CrawlId, terms: Terms) -> PageIndex:
     """Open or make the index of a crawl whose requests have these terms. Raises BadInput or SinkError."""
     address = index_address(settings, crawl)
-    index = PageIndex.open(address, crawl.token, crawl_id=str(crawl), key_of=_key_of(terms))
+    index = PageIndex.open(address, crawl.token, crawl_id=str(crawl), key_of=page_identity(terms))
     if terms.recrawl is not None:
         index.follow(terms.recrawl)
     return index
@@ -43,7 +40,7 @@ def index_store(settings: Settings) -> IndexStore | None:
 def open_noted_index(note: CrawlNote) -> PageIndex:
     """Open the index of a crawl by the note of the command that started it. Raises BadInput or SinkError."""
     crawl = note.run.crawl.id
-    return PageIndex.open(note.index, crawl.token, crawl_id=str(crawl), key_of=_key_of(note.terms))
+    return PageIndex.open(note.index, crawl.token, crawl_id=str(crawl), key_of=page_identity(note.terms))
 
 
 def delete_index(note: CrawlNote) -> None:
@@ -68,15 +65,3 @@ def _open_shared_index(settings: Settings, crawl: CrawlId, terms: Terms) -> Page
             "crawl.index to that of the service"
         )
     return open_index(settings, crawl, terms)
-
-
-def _key_of(terms: Terms) -> Callable[[str], str]:
-    """Return a function that returns the form of a URL by which two are one page, as in the frontier."""
-    dropped = dropped_parameters(terms.drop_parameters) if terms.drop_parameters else None
-    ignores_order = terms.query_order is QueryOrder.IGNORED
-
-    def key_of(url: str) -> str:
-        url = dropped.remove(url) if dropped is not None else url
-        return with_sorted_query(url) if ignores_order else url
-
-    return key_of

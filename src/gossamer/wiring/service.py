@@ -7,6 +7,7 @@ connection before the connection.
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -27,6 +28,9 @@ from gossamer.control.stats import Counters
 from gossamer.errors import BadInput, RequestRejected
 from gossamer.extract.content_pool import has_trafilatura
 from gossamer.extras import install_advice
+from gossamer.fetch.client import HttpClient
+from gossamer.fetch.exchange import Timeouts
+from gossamer.fetch.proxies import first_proxy
 from gossamer.fresh.rounds import KeptCrawl
 from gossamer.fresh.store import IndexStore
 from gossamer.frontier.valkey import ValkeyFrontier
@@ -34,6 +38,7 @@ from gossamer.model.crawl import CrawlId
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits, is_about_rendering
 from gossamer.model.messages.requests import RecrawlRequest
 from gossamer.net.guard import parse_networks
+from gossamer.net.resolve import Resolver
 from gossamer.services.bus_audit import BusAudit
 from gossamer.services.intake import Intake
 from gossamer.services.maintenance import Expirer, Finisher, PolicyFile, Reaper
@@ -41,6 +46,7 @@ from gossamer.services.outbound import OutboundPublisher
 from gossamer.services.recrawler import Recrawler
 from gossamer.services.reporter import ServiceReporter
 from gossamer.services.role import Role, run_role
+from gossamer.services.subscriber import HubSubscriber
 from gossamer.settings import Settings
 from gossamer.settings.service import SERVICE_IDLE_SECONDS, STREAMS_BODY_BYTES
 from gossamer.sinks.bus import BusSink
@@ -66,10 +72,13 @@ if TYPE_CHECKING:
 
 STREAMS = "streams"
 """Address of the bus on the frontier's own server."""
+_WEB_ADDRESS = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", re.IGNORECASE)
 _NOTED_CRAWLS = 10_000
 """Crawls whose latest options for visits are remembered. More take memory, fewer are noted in their indexes again."""
 KAFKA = "kafka"
 """Actor of changes in the audit that messages of a Kafka bus ask for; those of streams have the bus's address."""
+_HUB_SECONDS = 15.0
+"""Time in which a hub must answer. More delays the hubs behind it."""
 _KAFKA = f"{KAFKA}://"
 """Beginning of the address of a Kafka bus."""
 
@@ -308,6 +317,7 @@ def _dispatcher(
     """Return the object that parses requests, checks them and carries them out."""
     service = settings.service
     kinds, plugins = load_plugins()
+    check_public_url(service.public_url)
     limits = RequestLimits(maxdepth=service.max_depth, message_bytes=service.max_body, app_render=service.app_render)
     validator = RequestValidator(
         now=time.time,
@@ -335,6 +345,15 @@ def _dispatcher(
         format_1_0=settings.topics.wire == "1.0",
         keep_up_to_date=None if indexes is None else _keeper(indexes),
     )
+
+
+def check_public_url(url: str) -> None:
+    """Raise BadInput for an address that no hub could call."""
+    if url and not _WEB_ADDRESS.fullmatch(url):
+        raise BadInput(
+            f"service.public_url: cannot use {url!r:.200}. Write an address of this API such as "
+            "https://crawls.example.com, without a query."
+        )
 
 
 def app_recrawl(settings: Settings, *, kept: bool) -> dict[str, RecrawlRequest] | None:
@@ -454,14 +473,43 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
             )
         )
     if context.indexes is not None:
-        roles.append(
-            Recrawler(frontier, bus, context.topics, context.indexes, secret=frontier.secret, owner=context.id)
-        )
+        roles.append(_recrawler(settings, context, context.indexes))
     if service.policy_file:
         policy_file = PolicyFile(frontier, Path(service.policy_file), troubles)
         policy_file.audit = context.audit
         roles.append(policy_file)
     return roles
+
+
+def _recrawler(settings: Settings, context: ServiceContext, indexes: IndexStore) -> Recrawler:
+    """Return the role that visits pages again, and asks the hubs of feeds if they can call back."""
+    frontier = context.frontier
+    subscriber = _subscriber(settings, indexes, context.metrics) if settings.service.public_url else None
+    return Recrawler(
+        frontier,
+        context.bus,
+        context.topics,
+        indexes,
+        secret=frontier.secret,
+        owner=context.id,
+        subscriber=subscriber,
+    )
+
+
+def _subscriber(settings: Settings, indexes: IndexStore, metrics: Metrics) -> HubSubscriber:
+    """Return the object that asks the hubs of feeds."""
+    return HubSubscriber(
+        HttpClient(
+            Resolver(overrides=settings.fetch.resolve, allow_networks=settings.allow_networks),
+            timeouts=Timeouts(first_byte=_HUB_SECONDS, idle=_HUB_SECONDS, total=_HUB_SECONDS),
+            extra_ca=settings.fetch.ca_file or None,
+        ),
+        indexes,
+        metrics,
+        public_url=settings.service.public_url,
+        agent=settings.fetch.full_user_agent,
+        proxy=first_proxy(settings.fetch.proxy),
+    )
 
 
 def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
@@ -503,6 +551,7 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
             history=context.history,
             audit=context.audit,
             indexes=context.indexes,
+            public_url=settings.service.public_url,
         )
     )
 
