@@ -368,10 +368,12 @@ class BrowserMissing(GossamerError):
 
     only_detail = True
 
-    def __init__(self, detail: str = "", *, was_sent: bool = False) -> None:
+    def __init__(self, detail: str = "", *, was_sent: bool = False, why: str = "") -> None:
         super().__init__(detail)
         self.was_sent = was_sent
         """True: the page was requested all the same, because only its response told that it is to be rendered."""
+        self.why = why
+        """Reason why it is to be rendered, as `Payload.render` has it. Empty: its request says so."""
 
 
 class BrowserBusy(BrowserMissing):

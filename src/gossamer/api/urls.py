@@ -18,6 +18,7 @@ from gossamer.errors import HistoryUnavailable
 from gossamer.model.info import UrlInfo
 from gossamer.policy.scope import scope_of
 from gossamer.policy.urls import from_user_input, host, registered_domain
+from gossamer.policy.words import browser_command
 
 if TYPE_CHECKING:
     from gossamer.history.tables import FailureRow
@@ -54,6 +55,8 @@ class UrlState(ResponseModel):
     """Reason of its failure, if the frontier keeps the request for a retry; empty: it did not fail, or is not kept"""
     dropped: str
     """Reason why it was dropped where it waited; empty: not known, or it was not"""
+    without_browser: str = ""
+    """Command that starts what it waits for, a worker with a browser, because there is none; empty: it does not"""
     blacklisted: str
     """`held` or `dropped`: what happens to requests of its domain, which is on the blacklist; empty: it is not"""
     scope: str
@@ -93,6 +96,9 @@ async def explain_url(
     refusals_of_links = [scope_of(each).refusal(canonical) for each in terms]
     is_inside = found.seen or not refusals_of_links or None in refusals_of_links
     rules = dict.fromkeys(f"{each.reason}: {each.rule}" for each in refusals_of_links if each is not None)
+    without_browser = ""
+    if found.render and info is not None and found.place in ("queued", "later"):
+        without_browser = "" if info.pool in await frontier.browser_workers() else browser_command(info.pool)
     failures: list[FailureRow] = []
     history_error = ""
     if context.history is not None:
@@ -109,4 +115,5 @@ async def explain_url(
         scope="inside" if is_inside else "; ".join(rules),
         failures=[failed_request(row) for row in failures],
         history_error=history_error,
+        without_browser=without_browser,
     )

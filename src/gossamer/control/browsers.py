@@ -1,6 +1,7 @@
 """Requests that are to be rendered in a browser, and whether any worker has one."""
 
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlState
 from gossamer.model.info import CrawlInfo
 
 
@@ -11,3 +12,17 @@ async def waiting_for_browsers(frontier: ValkeyFrontier, info: CrawlInfo) -> int
     Costs a call only where requests are to be rendered."""
     waiting = info.rendering.waiting
     return waiting if waiting and info.pool not in await frontier.browser_workers() else 0
+
+
+_MOST_CRAWLS = 1000
+"""Running crawls that are looked at. More take longer."""
+
+
+async def crawls_without_browsers(frontier: ValkeyFrontier) -> list[tuple[CrawlInfo, int]]:
+    """Return the running crawls of which requests wait as for `waiting_for_browsers`, and how many. Raises
+    FrontierUnavailable."""
+    crawls, _ = await frontier.list_crawls(state=CrawlState.RUNNING, limit=_MOST_CRAWLS)
+    if not any(info.rendering.waiting for info in crawls):
+        return []
+    pools = await frontier.browser_workers()
+    return [(info, info.rendering.waiting) for info in crawls if info.rendering.waiting and info.pool not in pools]

@@ -242,7 +242,7 @@ async def _follow(
         hop.robots = await _verdict(request, settings, robots)
         if not hop.robots.allowed:
             raise FetchRefused(f"robots.txt: {hop.robots.rule}", "robots")
-        if reason := attempt.context.render_reason(attempt.url, is_asked=attempt.lease.render):
+        if reason := attempt.render_reason:
             request.page = attempt.page_load(partial(_allows, settings, robots), reason)
         fetched = await backend.fetch(request)
         if (session := attempt.session) is not None:

@@ -47,7 +47,12 @@ class PageLoad(msgspec.Struct, frozen=True):
     allows: Callable[[FetchRequest], Awaitable[bool]]
     """Returns whether robots.txt allows a request."""
     because: str
-    """Reason why the page is rendered, for its record."""
+    """Reason why the page is rendered, for its record: `asked`, `match` or `auto`."""
+    why: str = ""
+    """Decision that another worker has made on a page that is rendered where it is needed (`auto`): `sample`, `change`
+    or `check`. Empty: it is still to be decided."""
+    in_lane: bool = False
+    """True: it was leased as a page that is to be rendered."""
     captures: Callable[[str], bool] | None = None
     """Returns whether the record of the page has the answer of this URL, if that is JSON. None: it has none."""
     screenshot: str = ""

@@ -297,10 +297,20 @@ def retries_text(later: int, retried: Mapping[str, int]) -> str:
     return f", {later:,} of them for a retry{reasons}" if later else ""
 
 
-def browser_text(count: int) -> str:
-    """Return a sentence about requests that are to be rendered while no worker has a browser. Empty: there are none."""
-    wait = "waits" if count == 1 else "wait"
-    return f"{counted(count, 'request')} {wait} for a worker with a browser, and there is none." if count else ""
+def browser_command(pool: str) -> str:
+    """Return the command that starts a worker with a browser for a pool."""
+    from gossamer.model.crawl import SHARED_POOL  # imported late: every command loads this module
+
+    return "gossamer worker --render" if pool == SHARED_POOL else f"gossamer worker --render --pool {pool}"
+
+
+def browser_text(count: int, pool: str) -> str:
+    """Return sentences about requests that are to be rendered while no worker of their pool has a browser. Empty: there
+    are none."""
+    if not count:
+        return ""
+    requests = f"{counted(count, 'request')} {'waits' if count == 1 else 'wait'}"
+    return f"{requests} for a worker with a browser, and there is none. Start one: {browser_command(pool)}"
 
 
 def bytes_text(count: float, *, is_label: bool = False) -> str:

@@ -14,11 +14,12 @@ from gossamer.fetch.backend import FetchBackend, PageLoad
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
 from gossamer.policy.patterns import url_pattern
 from gossamer.policy.refusals import DEFAULT_FINDER, RefusalFinder
-from gossamer.policy.render_learning import RenderChoice, RenderKey, RenderLearner
+from gossamer.policy.render_learning import RenderChoice, RenderKey, RenderLearner, RenderVerdict
 from gossamer.policy.retry import is_worth_a_retry
 from gossamer.render.comparison import has_gained
 from gossamer.render.emptiness import has_scripts, needs_scripts
 from gossamer.render.pool import BrowserPool
+from gossamer.render.shared_choices import SharedChoices
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -41,10 +42,11 @@ class BrowserBackend:
         *,
         patience: Patience | None = None,
         refusals: RefusalFinder = DEFAULT_FINDER,
+        shared: SharedChoices | None = None,
     ) -> None:
         """`pool`: its browsers, or why there are none. Then BrowserMissing is raised for each page that is to be
         rendered: before its request, unless only the response tells whether it is (`auto`). `patience` None: any
-        number of pages waits for a tab."""
+        number of pages waits for a tab. `shared`: what all workers of a crawl have learnt; None: each for itself."""
         self._http = http
         self._pool = pool
         self._patience = patience
@@ -54,6 +56,9 @@ class BrowserBackend:
         self.unasked_in_progress = 0
         """Pages among these that were not leased as pages to be rendered."""
         self._learner = RenderLearner()
+        self._shared = shared
+        self._asking: dict[RenderKey, asyncio.Task[RenderVerdict | None]] = {}
+        """Look-ups in progress of what others have learnt."""
         self._news = asyncio.Event()
         """Set when something was learnt, and then replaced."""
 
@@ -61,12 +66,12 @@ class BrowserBackend:
         self, request: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
     ) -> FetchResponse:
         """Implement FetchBackend."""
-        if isinstance(self._pool, BrowserMissing) and request.page is not None and request.page.because != "auto":
-            raise BrowserMissing(str(self._pool))
-        if request.page is not None and request.page.because == "match":
-            self._check_patience(was_sent=False)
-        response = await self._http.fetch(request, timeout_seconds, wait_for_room=wait_for_room)
         page = request.page
+        if isinstance(self._pool, BrowserMissing) and page is not None and page.because != "auto":
+            raise BrowserMissing(str(self._pool), why=_reason(page))
+        if page is not None and page.because == "match" and not page.in_lane:
+            self._check_patience(was_sent=False, why="match")
+        response = await self._http.fetch(request, timeout_seconds, wait_for_room=wait_for_room)
         if page is None or not _is_page(response):
             return response
         if self._refusals.find(
@@ -79,44 +84,73 @@ class BrowserBackend:
 
     async def _learn(self, request: FetchRequest, page: PageLoad, response: FetchResponse) -> FetchResponse:
         """Render a page of a crawl that renders where it is needed, or return the response; and learn from it."""
-        is_asked = page.because == "asked"
-        if not is_asked and not has_scripts(response.body):
+        is_open = page.because == "auto" and not page.why
+        if is_open and not has_scripts(response.body):
             return _chosen(response, "plain:no_scripts")
-        is_empty = needs_scripts(response.body)
-        if not is_asked and not is_empty and isinstance(self._pool, BrowserMissing):
-            return _chosen(response, "plain:no_browser")
-        key = RenderKey(page.crawl, url_pattern(request.url), is_empty)
-        choice = None
-        if is_asked:
-            self._learner.begin(key)
+        key = RenderKey(page.crawl, url_pattern(request.url), needs_scripts(response.body))
+        why = page.why
+        if is_open:
+            choice = await self._choose(key, page.site)
+            if not choice.render:
+                return _chosen(response, f"plain:{choice.why}")
+            why = choice.why
         else:
-            choice = await self._choose(key)
-        if choice is not None and not choice.render:
-            return _chosen(response, f"plain:{choice.why}")
+            self._learner.begin(key)
         try:
-            if not is_asked:
-                self._check_patience(was_sent=True)
+            if not page.in_lane and page.because == "auto":
+                self._check_patience(was_sent=True, why=f"auto:{why}")
             rendered = await self._render(request, response)
-            self._learner.learn(
-                key,
-                changed=rendered.moved_to is not None
-                or has_gained(request.url, response.body, rendered.body, site=page.site),
+            changed = rendered.moved_to is not None or has_gained(
+                request.url, response.body, rendered.body, site=page.site
             )
+            verdict = self._learner.learn(key, changed=changed)
         except BaseException:
             self._learner.give_up(key)
             raise
         finally:
             self._news.set()
             self._news = asyncio.Event()
-        return rendered if choice is None else _chosen(rendered, f"rendered:{choice.why}")
+        if verdict is not None and self._shared is not None:
+            self._shared.write(key, page.site, verdict)
+        return _chosen(rendered, f"rendered:{why}") if why else rendered
 
-    async def _choose(self, key: RenderKey) -> RenderChoice:
-        """Decide on a page. Waits for the first pages of its kind, which are being rendered."""
+    async def _choose(self, key: RenderKey, site: str) -> RenderChoice:
+        """Decide on a page. Waits for the first pages of its kind, which are being rendered. Raises BrowserMissing
+        where this worker has no browser, and another one is to have the page."""
+        await self._ask_others(key, site)
         if isinstance(self._pool, BrowserMissing):
-            raise BrowserMissing(str(self._pool), was_sent=True)
+            return await self._choose_for_others(key, self._pool)
         while (choice := self._learner.choose(key)) is None:
             await self._news.wait()
         return choice
+
+    async def _choose_for_others(self, key: RenderKey, missing: BrowserMissing) -> RenderChoice:
+        """Return the decision to keep a page, or raise BrowserMissing: it is left to a worker with a browser, which
+        also decides on what is not known yet."""
+        if not self._learner.is_known(key):
+            has_browsers = self._shared is not None and await self._shared.has_browsers()
+            if has_browsers:
+                self._learner.forget(key)  # the next page looks it up again
+            elif not key.is_empty:
+                return RenderChoice(False, "no_browser")
+            raise BrowserMissing(str(missing), was_sent=True, why="auto")
+        choice = self._learner.choose(key)
+        assert choice is not None
+        if not choice.render:
+            return choice
+        self._learner.give_up(key)
+        raise BrowserMissing(str(missing), was_sent=True, why=f"auto:{choice.why}")
+
+    async def _ask_others(self, key: RenderKey, site: str) -> None:
+        """Look up what other workers have learnt, if that matters now. Pages of one kind share the look-up."""
+        if self._shared is None or not self._learner.asks_others(key):
+            return
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = asyncio.get_running_loop().create_task(self._shared.read(key, site))
+            self._asking[key] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(key, None))
+        self._learner.adopt(key, await asyncio.shield(asking))
 
     async def _render(self, request: FetchRequest, response: FetchResponse) -> FetchResponse:
         """Build the page of a response."""
@@ -125,7 +159,7 @@ class BrowserBackend:
         page = request.page
         if page is not None and page.on_response is not None:
             page.on_response(request.url, response)
-        unasked = page is not None and page.because != "asked"
+        unasked = page is not None and not page.in_lane
         self.pages_in_progress += 1
         self.unasked_in_progress += unasked
         try:
@@ -137,16 +171,24 @@ class BrowserBackend:
             self.pages_in_progress -= 1
             self.unasked_in_progress -= unasked
 
-    def _check_patience(self, *, was_sent: bool) -> None:
-        """Raise BrowserBusy if a page is not to wait for a tab. `was_sent`: it was requested already."""
+    def _check_patience(self, *, was_sent: bool, why: str) -> None:
+        """Raise BrowserBusy if a page is not to wait for a tab. `was_sent`: it was requested already. `why`: the reason
+        why it is to be rendered."""
         patience, waiting = self._patience, self.pages_in_progress
         if patience is not None and waiting >= (patience.sent if was_sent else patience.unsent):
-            raise BrowserBusy(f"{waiting} pages wait for the browser", was_sent=was_sent)
+            raise BrowserBusy(f"{waiting} pages wait for the browser", was_sent=was_sent, why=why)
 
     async def close(self) -> None:
         """End the browsers."""
         if isinstance(self._pool, BrowserPool):
             await self._pool.close()
+        if self._shared is not None:
+            await self._shared.close()
+
+
+def _reason(page: PageLoad) -> str:
+    """Return why a page is to be rendered, as `Payload.render` has it."""
+    return "" if page.because == "asked" else ":".join(filter(None, (page.because, page.why)))
 
 
 def _chosen(response: FetchResponse, choice: str) -> FetchResponse:

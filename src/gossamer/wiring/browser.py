@@ -7,6 +7,7 @@ from gossamer.render.browser import LaunchOptions
 from gossamer.render.pool import BrowserLimits, BrowserPool
 from gossamer.render.program import browser_user, find_program
 from gossamer.render.requests import LoadLimits, PageLoader
+from gossamer.render.shared_choices import SharedChoices
 from gossamer.render.tab import WaitLimits
 from gossamer.settings import Settings
 from gossamer.telemetry.tally import BrowserCounts
@@ -24,11 +25,16 @@ def launch_options(settings: Settings) -> LaunchOptions:
 
 
 def browser_backend(
-    settings: Settings, http: FetchBackend, *, patience: Patience | None = None, counts: BrowserCounts | None = None
+    settings: Settings,
+    http: FetchBackend,
+    *,
+    patience: Patience | None = None,
+    counts: BrowserCounts | None = None,
+    shared: SharedChoices | None = None,
 ) -> BrowserBackend:
     """Return a backend that fetches through `http` and renders; without a browser, it raises BrowserMissing for each
-    page that is to be rendered. `patience`: as for BrowserBackend. `counts`: those of the
-    process; None: nothing reads them."""
+    page that is to be rendered. `patience`, `shared`: as for BrowserBackend. `counts`: those of the process; None:
+    nothing reads them."""
     browser = settings.browser
     loads = LoadLimits(
         requests=browser.max_requests,
@@ -49,6 +55,12 @@ def browser_backend(
     try:
         launch = launch_options(settings)
     except BrowserMissing as error:
-        return BrowserBackend(http, error)
+        return BrowserBackend(http, error, shared=shared)
     pool = BrowserPool(launch, limits, PageLoader(http, loads), waits, counts)
-    return BrowserBackend(http, pool, patience=patience, refusals=load_refusals(settings))
+    return BrowserBackend(http, pool, patience=patience, refusals=load_refusals(settings), shared=shared)
+
+
+def no_browser(http: FetchBackend, shared: SharedChoices) -> BrowserBackend:
+    """Return the backend of a worker that was not told to render: it leaves pages that are to be rendered to others,
+    whatever browsers its machine has."""
+    return BrowserBackend(http, BrowserMissing("This worker renders no pages: it has no --render."), shared=shared)

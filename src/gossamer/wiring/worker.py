@@ -430,11 +430,20 @@ class _WorkerParts:
 
     def _open_browser(self) -> "BrowserBackend":
         """Return the backend of rendered pages, which is imported late: most crawls render none."""
-        from gossamer.wiring.browser import browser_backend
+        from gossamer.render.shared_choices import SharedChoices
+        from gossamer.wiring.browser import browser_backend, no_browser
 
-        self._browser = browser_backend(
-            self._settings, self._clients, patience=patience(self._settings, self._run), counts=self.tally.browser
-        )
+        shared = SharedChoices(self._frontier, self._pool)
+        if self._run is None and not takes_browser_lane(self._settings, None):
+            self._browser = no_browser(self._clients, shared)
+        else:
+            self._browser = browser_backend(
+                self._settings,
+                self._clients,
+                patience=patience(self._settings, self._run),
+                counts=self.tally.browser,
+                shared=shared,
+            )
         return self._browser
 
     def _crawl_sessions(self) -> "CrawlSessions":

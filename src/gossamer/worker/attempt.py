@@ -184,18 +184,21 @@ class Attempt:
             guard_proxy=context.guard_proxy,
         )
 
-    def page_load(self, allows: Callable[[FetchRequest], Awaitable[bool]], because: str) -> "PageLoad":
-        """Return the rules for what the page loads in a browser. `allows`: robots.txt. `because`: why it is
-        rendered."""
+    def page_load(self, allows: Callable[[FetchRequest], Awaitable[bool]], reason: str) -> "PageLoad":
+        """Return the rules for what the page loads in a browser. `allows`: robots.txt. `reason`: why it is rendered, as
+        `render_reason` returns it."""
         from gossamer.fetch.backend import PageLoad  # imported late: most crawls render no page
 
         session = self.session
+        because, _, why = reason.partition(":")
         return PageLoad(
             self.context.run.crawl.id.token,
             registered_domain(host(self.url)),
             self.request_for,
             allows,
             because,
+            why=why,
+            in_lane=self.lease.render,
             captures=self.context.captures,
             screenshot=self.context.terms.render_screenshot,
             learns=self.context.terms.render_auto,
@@ -245,6 +248,20 @@ class Attempt:
             }
         self.chain = (*self.chain, (self.url, status))
         self.url = target
+
+    @property
+    def render_reason(self) -> str:
+        """Reason why a browser builds the page, as `Payload.render` has it, or `asked`. Empty: it does not."""
+        if self.payload.asset or self.payload.sitemap:
+            return ""
+        if self.lease.render:
+            return self.payload.render or "asked"
+        return self.context.render_reason(self.url)
+
+    def packed_for_browser(self, why: str) -> bytes | None:
+        """Return the payload from which a worker with a browser continues. `why`: as in `Payload.render`."""
+        payload = unpack(self.packed()) if self.chain else self.payload
+        return pack(msgspec.structs.replace(payload, render=why))
 
     def packed_again(self) -> bytes:
         """Return the payload by which the whole attempt is repeated, because its session had ended."""
@@ -298,6 +315,7 @@ class Attempt:
                 attrs=self.payload.attrs,
                 sitemap=sitemap or self.payload.sitemap,
                 renewals=self.payload.renewals,
+                render=self.payload.render.partition(":")[0] if moved else self.payload.render,
                 listed=self.payload.listed,
                 asset=self.payload.asset,
             )

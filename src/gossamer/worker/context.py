@@ -206,12 +206,9 @@ class Context:
             namespace=self._href_namespace,
         )
 
-    def render_reason(self, url: str, *, is_asked: bool) -> str:
-        """Return why a browser builds the page of a URL: `asked`, `match`, or `auto` if it shows nothing without it.
-        Empty: it does not. `is_asked`: the
-        request itself is to be rendered."""
-        if is_asked:
-            return "asked"
+    def render_reason(self, url: str) -> str:
+        """Return why a browser builds the page of a URL: `match`, or `auto` if its response decides. Empty: it does
+        not."""
         otherwise = "auto" if self.terms.render_auto else ""
         if not self.terms.render_match:
             return otherwise

@@ -360,11 +360,7 @@ class Fetcher:
 
     def _backend(self, attempt: Attempt, request: FetchRequest) -> "FetchBackend":
         """Return the backend of a request: the browser for a page that is to be rendered, else the HTTP client."""
-        reason = (
-            ""
-            if attempt.payload.asset or attempt.payload.sitemap
-            else attempt.context.render_reason(attempt.url, is_asked=attempt.lease.render)
-        )
+        reason = attempt.render_reason
         if not reason:
             return self._clients
         if self._browser is None:
@@ -622,7 +618,9 @@ class Fetcher:
         if attempt.lease.render:
             return self._fail(attempt, "browser", str(error))
         finished = self._requeue(attempt, Outcome.SWITCHED)
-        finished.settlement.unused = not (attempt.was_sent or error.was_sent)
+        if finished.settlement.outcome is Outcome.SWITCHED:
+            finished.settlement.payload = attempt.packed_for_browser(error.why) or finished.settlement.payload
+            finished.settlement.unused = not (attempt.was_sent or error.was_sent)
         return finished
 
     def _give_back(self, attempt: Attempt) -> FinishedLease:

@@ -8,7 +8,7 @@ from gossamer.errors import FrontierError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.info import CrawlInfo, SpiderCounts
-from gossamer.policy.words import counted
+from gossamer.policy.words import browser_command, counted
 from gossamer.telemetry.logs import Troubles
 
 _TROUBLE = "stalled"
@@ -60,7 +60,8 @@ class StalledRun:
                 found.append(f"{requests} of the spider {spider}, which this command does not run")
         if count := await self._waiting_for_browsers(info):
             requests = counted(count, "request")
-            found.append(f"{requests} to be rendered, and no worker of the pool {info.pool} has a browser")
+            start = browser_command(info.pool)
+            found.append(f"{requests} to be rendered, and no worker of the pool {info.pool} has a browser ({start})")
         for domain, waiting in (await self._paused_domains(info.crawl))[:_DOMAINS_SHOWN]:
             found.append(f"{counted(waiting, 'request')} on {domain}, which a policy has paused or blacklisted")
         if not found:

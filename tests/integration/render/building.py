@@ -13,6 +13,7 @@ from gossamer.net.resolve import parse_override
 from gossamer.render.backend import BrowserBackend
 from gossamer.render.browser import Browser
 from gossamer.render.pool import BrowserPool
+from gossamer.render.shared_choices import SharedChoices
 from gossamer.settings import Settings, load
 from gossamer.telemetry.tally import BrowserCounts
 from gossamer.wiring.browser import browser_backend
@@ -29,6 +30,8 @@ class Builder:
         self.backend = backend
         self.captures: Callable[[str], bool] | None = None
         """Returns whether the answer of a URL is captured."""
+        self.beside: Callable[[SharedChoices], Builder]
+        """Returns another worker, which the caller closes."""
 
     def page(self, path: str, body: str | Answer) -> None:
         """Put a page on the site."""
@@ -51,6 +54,8 @@ class Builder:
         learns: bool = False,
         steps: tuple[RenderStep, ...] = (),
         terms: RenderTerms | None = None,
+        why: str = "",
+        in_lane: bool | None = None,
     ) -> FetchRequest:
         """The request of a page that is to be built."""
 
@@ -67,6 +72,8 @@ class Builder:
             request_for,
             allows,
             because,
+            why=why,
+            in_lane=because == "asked" if in_lane is None else in_lane,
             captures=self.captures,
             learns=learns,
             steps=steps,
@@ -76,15 +83,19 @@ class Builder:
 
 
 @asynccontextmanager
-async def building(counts: BrowserCounts | None = None, **changed: Any) -> AsyncIterator[Builder]:
-    """A browser of this process and a site. `counts`: counts its browsers. `changed`: settings by dotted name with `__`
-    for the dot."""
+async def building(
+    counts: BrowserCounts | None = None, *, shared: SharedChoices | None = None, **changed: Any
+) -> AsyncIterator[Builder]:
+    """A browser of this process and a site. `counts`: counts its browsers. `shared`: what workers share. `changed`:
+    settings by dotted name with `__` for the dot."""
     settings = settings_of(**changed)
     clients = make_clients(settings, make_resolver(settings))
-    backend = browser_backend(settings, clients, counts=counts)
+    backend = browser_backend(settings, clients, counts=counts, shared=shared)
     try:
         async with serve(WebSpec(hosts=1, pages=1)) as web:
-            yield Builder(web, backend)
+            builder = Builder(web, backend)
+            builder.beside = lambda others: Builder(web, browser_backend(settings, clients, shared=others))
+            yield builder
     finally:
         await backend.close()
         await clients.close()

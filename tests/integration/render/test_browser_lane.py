@@ -115,6 +115,16 @@ def pages(folder: Path) -> dict[str, bool]:
     }
 
 
+def reasons(folder: Path) -> set[tuple[str, str]]:
+    """Why pages were rendered, as their records have it."""
+    records = records_of(folder / "pages.jsonl")
+    return {
+        (record.rendering.because, record.render_choice)
+        for record in records
+        if isinstance(record, PageRecord) and record.rendering is not None
+    }
+
+
 async def test_each_worker_gets_the_lanes_that_it_takes(tmp_path: Path) -> None:
     async with a_frontier() as (frontier, address), a_shop() as web:
         await submit(frontier, web, lanes={"plain": False, "rendered": True})
@@ -171,6 +181,10 @@ async def test_a_worker_without_a_browser_hands_pages_over_that_are_to_be_render
                     await process.wait()
     assert pages(tmp_path / "plain") == {f"plain/{number}": False for number in PAGES}
     assert pages(tmp_path / "browser") == {f"rendered/{number}": True for number in PAGES}
+    if told_by == "address":
+        assert reasons(tmp_path / "browser") == {("match", "")}
+    else:
+        assert reasons(tmp_path / "browser") == {("auto", "rendered:sample"), ("auto", "rendered:change")}
 
 
 @pytest.mark.parametrize("told_by", ["request", "address", "response"])

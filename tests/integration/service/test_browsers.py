@@ -1,6 +1,7 @@
 """A request to be rendered is rejected on every way in while no worker has a browser, unless it says that it waits."""
 
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -48,6 +49,12 @@ def details(service: Up, crawlid: str) -> dict[str, Any]:
 def page_of(service: Up, crawlid: str) -> str:
     """The dashboard's page about a crawl."""
     return httpx.get(f"{service.api}/ui/crawl", params={"appid": "testapp", "crawlid": crawlid}, timeout=30).text
+
+
+def why_page(service: Up, crawlid: str, url: str) -> str:
+    """The dashboard's page that explains a URL."""
+    query = {"appid": "testapp", "crawlid": crawlid, "url": url}
+    return httpx.get(f"{service.api}/ui/crawl/why", params=query, timeout=30).text
 
 
 def form_of(service: Up, crawlid: str) -> str:
@@ -169,13 +176,33 @@ async def test_it_waits_where_it_says_so_and_the_service_says_what_for(service: 
     code, said = said_by(service, "info", "testapp", "waits")
     assert code == 0
     assert "1 request waits for a worker with a browser, and there is none." in said
+    assert said.count("Start one: gossamer worker --render") == 1
     assert "Waiting for a worker with a browser, and there is none: 1." in page_of(service, "waits")
+    code, said = said_by(
+        service, "why", "https://a.test/", "--app", "testapp", "--crawl-id", "waits", "--resolve", "*:127.0.0.1"
+    )
+    assert code == 0
+    assert "for a worker with a browser, and there is none. Start one: gossamer worker --render" in said
+    explained = details(service, "waits/url?url=https://a.test/")
+    assert explained["without_browser"] == "gossamer worker --render"
+    assert "gossamer worker --render</code>" in why_page(service, "waits", "https://a.test/")
+    _, said = said_by(service, "diagnose")
+    assert "testapp/waits: 1 request waits for a worker with a browser, and there is none." in said
     async with connected(service) as frontier:
         await frontier.announce_browser(pool="shared", worker="one", seconds=60)
         shown = details(service, "waits")
         assert (shown["to_render"], shown["without_browser"]) == (1, 0)
         assert "browser" not in said_by(service, "info", "testapp", "waits")[1]
+        assert details(service, "waits/url?url=https://a.test/")["without_browser"] == ""
         await frontier.announce_browser(pool="shared", worker="one", seconds=0)
+
+
+async def test_a_crawl_that_expires_meanwhile_ends_with_the_count(service: Up) -> None:
+    async with talking(service) as talk:
+        topic = talk.topics.outbound_to("testapp")
+        await talk.say(a_crawl("late", wait_for_browser=True, expires=int(time.time()) + 2))
+        [ended] = _of(await talk.until(topic, lambda found: bool(_of(found, "late"))), "late")
+    assert (ended["action"], ended["total_expired"]) == ("expired", 1)
 
 
 async def test_it_is_accepted_while_a_worker_has_a_browser(service: Up) -> None:

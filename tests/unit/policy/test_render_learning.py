@@ -1,6 +1,6 @@
 """What is learnt of a URL pattern: samples, checks, and patterns that change."""
 
-from gossamer.policy.render_learning import RenderKey, RenderLearner
+from gossamer.policy.render_learning import RenderKey, RenderLearner, RenderVerdict
 
 KEY = RenderKey("crawl", "http://shop.test/thing/N", False)
 
@@ -55,3 +55,38 @@ def test_the_memory_is_bounded() -> None:
         learner.begin(key)
         learner.learn(key, changed=True)
     assert len(learner._known) < 30
+
+
+def test_others_get_a_verdict_when_it_is_new() -> None:
+    learner = RenderLearner()
+    learner.adopt(KEY, None)
+    assert [learner.learn(KEY, changed=False) for _ in range(3)] == [None, RenderVerdict(False, 20), None]
+    assert learner.learn(KEY, changed=True) == RenderVerdict(True, 20)
+    assert [learner.learn(KEY, changed=False) for _ in range(5)] == [None] * 4 + [RenderVerdict(False, 20)]
+
+
+def test_a_process_renders_no_sample_of_what_others_know() -> None:
+    for changed in (True, False):
+        learner = RenderLearner()
+        assert learner.asks_others(KEY)
+        learner.adopt(KEY, RenderVerdict(changed, 40))
+        assert not learner.asks_others(KEY)
+        assert reasons(learner, 3, changed=changed) == ["change" if changed else "no_change"] * 3
+
+
+def test_a_page_is_rendered_again_by_one_process_for_all() -> None:
+    learner = RenderLearner()
+    learner.adopt(KEY, RenderVerdict(False, 20))
+    assert reasons(learner, 20, changed=False)[-1] == "no_change"
+    assert learner.asks_others(KEY), "one is to be rendered again"
+    learner.adopt(KEY, RenderVerdict(False, 40))
+    assert reasons(learner, 40, changed=False) == ["no_change"] * 40
+    learner.adopt(KEY, RenderVerdict(False, 40))
+    assert reasons(learner, 1, changed=False) == ["check"], "no other has"
+
+
+def test_what_others_have_noticed_holds_at_once() -> None:
+    learner = RenderLearner()
+    reasons(learner, 10, changed=True)
+    learner.adopt(KEY, RenderVerdict(False, 20))
+    assert reasons(learner, 2, changed=True) == ["no_change"] * 2

@@ -134,7 +134,7 @@ def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo, without_browser: int) 
         f"{retries_text(total.later, total.retried)}",
     ]
     if without_browser:
-        lines.append(f"  {browser_text(without_browser)}")
+        lines.append(f"  {browser_text(without_browser, crawl.pool)}")
     lines += [f"  {sentence}" for sentence in growth_sentences(crawl)]
     if refused := refusals_text(crawl.pages.failed, fetched=crawl.pages.fetched):
         lines.append(f"  {refused}")

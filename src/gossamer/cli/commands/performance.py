@@ -30,7 +30,7 @@ from gossamer.cli.performance_report import (
     process_rows,
     report,
 )
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, GossamerError
 from gossamer.extras import install_advice
 from gossamer.fakeweb.benchmark import PIPELINE, PIPELINES, RESULTS, BenchmarkOptions
 from gossamer.model import DATA_DIR
@@ -38,6 +38,7 @@ from gossamer.model.performance import Recording
 from gossamer.policy.crawl_figures import Comparison, MeasuredRun, compare, is_same_crawl, overlap
 from gossamer.policy.diagnosis import diagnose as find_limit
 from gossamer.policy.words import counted
+from gossamer.settings import Settings
 from gossamer.telemetry.recordings import (
     FOLDER,
     LOG_MARK,
@@ -165,6 +166,32 @@ def _is_meant(recording: Recording, which: list[str] | None) -> bool:
     return not which or any(name in names or str(Path(name).resolve()) in names for name in which)
 
 
+def _waiting_for_browsers(settings: Settings) -> list[str]:
+    """Return a sentence for each running crawl of the data directory that waits for a worker with a browser."""
+    from gossamer.cli.running import run as run_loop
+    from gossamer.control.browsers import crawls_without_browsers
+    from gossamer.policy.words import browser_text
+    from gossamer.valkey.datadir import running_address
+    from gossamer.wiring.frontier import connect  # imported late, as those above: gossamer top needs none of them
+
+    address = running_address(settings.data_dir)
+    if not address:
+        return []
+
+    async def find() -> list[str]:
+        frontier = await connect(settings, address)
+        try:
+            found = await crawls_without_browsers(frontier)
+        finally:
+            await frontier.close()
+        return [f"{info.crawl}: {browser_text(count, info.pool)}" for info, count in found]
+
+    try:
+        return run_loop(find())
+    except GossamerError:
+        return []  # the frontier is ending, or another program has taken its place
+
+
 # --- diagnose ---------------------------------------------------------------------------------------------------------
 
 _LEAST_INTERVAL = 0.1
@@ -214,18 +241,18 @@ def diagnose(
         raise BadInput(f"--pages: {pages} is no number of pages. Write 1 or more.")
     if not _LEAST_INTERVAL <= interval < float("inf"):
         raise BadInput(f"--interval: {interval:g} is no time between lines. Write {_LEAST_INTERVAL} or more seconds.")
-    folder = options.load_settings(given).data_dir / FOLDER
-    chosen = _chosen(folder, which, interval)
-    recording = chosen.run[0]
-    found = [find_limit(one) for one in chosen.run]
-    if found[0] is None:
-        raise BadInput(f"{recording.source}: {nothing_measured(recording)}")
-    run = MeasuredRun(chosen.run, tuple(one for one in found if one is not None))
-    comparison = _comparison(Path(recording.source).parent, run) if chosen.is_recorded else None
+    settings = options.load_settings(given)
+    waiting = _waiting_for_browsers(settings)
+    try:
+        chosen = _chosen(settings.data_dir / FOLDER, which, interval)
+        run = _measured_run(chosen)
+    except BadInput as error:
+        raise BadInput(" ".join((error.detail, *waiting))) from None
+    comparison = _comparison(Path(chosen.run[0].source).parent, run) if chosen.is_recorded else None
     if json:
         terminal.print_result(as_json(run, comparison))
         return
-    lines = [*chosen.notes, *report(run, pages, terminal.width())]
+    lines = [*chosen.notes, *waiting, *report(run, pages, terminal.width())]
     if comparison is not None:
         lines += comparison_lines(run, comparison, terminal.width())
     terminal.print_result("\n".join(lines))
@@ -268,6 +295,14 @@ def _chosen(folder: Path, which: str | None, interval: float) -> _Chosen:
 
 _LONGEST_LINE = 65536
 """Bytes of a line of a log that are read at once. The lines of the performance view are shorter."""
+
+
+def _measured_run(chosen: _Chosen) -> MeasuredRun:
+    """Return the run with what limits each of its processes. Raises BadInput if the first has measured nothing."""
+    found = [find_limit(one) for one in chosen.run]
+    if found[0] is None:
+        raise BadInput(f"{chosen.run[0].source}: {nothing_measured(chosen.run[0])}")
+    return MeasuredRun(chosen.run, tuple(one for one in found if one is not None))
 
 
 def _from_log(path: Path, interval: float) -> _Chosen:

@@ -29,7 +29,7 @@ from gossamer.net.credentials import hide_secrets
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal, scope_of
 from gossamer.policy.urls import from_user_input, host, registered_domain
-from gossamer.policy.words import counted, duration_text, explain
+from gossamer.policy.words import browser_command, counted, duration_text, explain
 from gossamer.settings import Settings
 from gossamer.wiring.frontier import CrawlNote
 from gossamer.wiring.plan import APPID
@@ -109,6 +109,7 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
         found["blacklisted"] = (await blacklisted_among(frontier, [found["domain"]])).get(found["domain"], "")
         if known is not None:
             found["known"] = _state(known)
+            found["browser"] = await _browser_wait(frontier, crawl, known)
             found["waits"] = await _robots_wait(settings, frontier, crawl, terms, url)
     # A submitted URL is requested whatever the scope.
     is_requested = refusal is None or (known is not None and known.seen)
@@ -221,6 +222,15 @@ def _state(info: UrlInfo) -> dict[str, Any]:
 def _seconds_until(moment: float | None) -> float | None:
     """Return the seconds from now until a moment (epoch seconds); 0 if it has passed, None for None."""
     return None if moment is None else round(max(0.0, moment - time.time()), 1)
+
+
+async def _browser_wait(frontier: ValkeyFrontier, crawl: KnownCrawl, known: UrlInfo) -> str:
+    """Return the command that starts what the request waits for: a worker with a browser. Empty: it waits for none, or
+    there is one."""
+    if crawl.info is None or not known.render or known.place not in ("queued", "later"):
+        return ""
+    pool = crawl.info.pool
+    return "" if pool in await frontier.browser_workers() else browser_command(pool)
 
 
 async def _robots_wait(
@@ -357,6 +367,8 @@ def _report(found: dict[str, Any]) -> list[str]:
     if known:
         lines.append(f"  found    {_seen_text(found)}")
         lines += [f"  {line}" for line in _place_lines(known, found["waits"], found.get("ends"))]
+        if found["browser"]:
+            lines.append(f"           for a worker with a browser, and there is none. Start one: {found['browser']}")
     lines += [f"  items    {counted(count, 'item')} in {output}" for output, count in found["items"].items()]
     if found["visits"]:
         lines.append(f"  visits   {_visits_text(found['visits'])}")

@@ -55,6 +55,11 @@ processes handle the same item. `claim` and `StartClaims` name the 20 s, too."""
 _CLAIMS_KEPT_MS = 30 * 86400 * 1000
 """Life of the record of a crawl's claims after the last change. May be longer; if it is shorter, a crawl that is
 resumed later repeats its start items. `claim` and `KeyPattern.ONCE` name the 30 days, too."""
+_RENDER_CHOICES_KEPT_MS = 30 * 86400 * 1000
+"""Life of what was learnt about rendering the pages of a site, after the last change. `KeyPattern.RENDER_CHOICES` and
+`save_render_choices` name the 30 days, too."""
+_MOST_RENDER_CHOICES = 2000
+"""URL patterns of one site of which that is stored. Each takes about 60 bytes in the server."""
 _PATTERNS_KEPT = 20
 """Patterns of a run of which each shard keeps that their pages may have no end. More make each reading of the run's
 counters larger."""
@@ -393,6 +398,23 @@ class ValkeyFrontier(FrontierQueries, PolicyStore, EventList):
         life_ms = max(1, round(seconds * 1000))
         await self._commands.call(
             shard, "save_cookies", run.crawl.id.token, run.generation, account, site, life_ms, MOST_COOKIES, *rows
+        )
+
+    async def read_render_choice(self, token: str, site: str, field: bytes) -> bytes | None:
+        """Return what `save_render_choices` has stored for a URL pattern of a site. None: nothing. `token`: of the
+        crawl."""
+        shard = shard_of(site, self._commands.count)
+        key = self._commands.keys[shard].key(KeyPattern.RENDER_CHOICES, token=token, site=site)
+        found: bytes | None = await self._commands.plain(shard, "HGET", key, field)
+        return found
+
+    async def save_render_choices(self, token: str, site: str, learnt: Mapping[bytes, bytes]) -> None:
+        """Store what was learnt of URL patterns of a site, for all workers of the crawl. It is forgotten 30 days after
+        the last call. At most _MOST_RENDER_CHOICES patterns are stored. May be repeated."""
+        shard = shard_of(site, self._commands.count)
+        rows = [part for row in learnt.items() for part in row]
+        await self._commands.call(
+            shard, "save_render_choices", token, site, _RENDER_CHOICES_KEPT_MS, _MOST_RENDER_CHOICES, *rows
         )
 
     async def claim_keys(self, run: Run, keys: Sequence[str], *, owner: str) -> list[bool]:

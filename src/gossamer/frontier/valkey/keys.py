@@ -119,6 +119,9 @@ class KeyPattern(StrEnum):
     JAR = "jar:{token}:{generation}|{account}|{site}"
     """Hash, on the shard of the site: digest of a cookie's identity -> the cookie, encrypted by the workers. The
     account is empty where the crawl only keeps cookies. Expires after the life that was set with the last change."""
+    RENDER_CHOICES = "render:{token}|{site}"
+    """Hash, on the shard of the site: digest of a URL pattern -> whether rendering changes its pages, and the number of
+    plain pages until one is rendered again. Expires 30 days after the last change."""
     FRESH = "fresh:{name}"
     """String: generation of the fresh run that a request with this idempotency key began or joined. Expires after an
     hour."""
