@@ -2,12 +2,14 @@
 
 import json
 import logging
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from gossamer.fakeweb import Answer, WebSpec, html, redirect, serve
-from gossamer.telemetry.refusals import IN_A_ROW
+from gossamer.policy.refusal_rests import IN_A_ROW
+from gossamer.policy.repeated_pages import ALIKE, SAME
 from tests.servers.crawling import crawl
 
 MOMENT = (
@@ -23,6 +25,9 @@ LOGIN = (
     "<title>Shop</title><form action='/login'><input type='password'></form>"
     "<a href='/help'>help</a><h1>Not an item</h1>"
 )
+NOT_FOUND = "<title>Page not found</title><h1>Page not found</h1><p>It does not exist.</p><a href='/help'>help</a>"
+CONSENT = "<title>Shop</title><h1>Not an item</h1><form><button>Accept all</button></form><a href='/help'>help</a>"
+SHELL = "<title>Shop</title><div id='root'></div><script src='/app.js'></script>"
 CONTACT = (
     "<title>Contact</title><h1>Contact</h1><div class='g-recaptcha' data-sitekey='6L'></div>"
     "<a href='/imprint'>imprint</a>"
@@ -36,7 +41,18 @@ SITES: dict[str, dict[str, Answer]] = {
         "/": html(
             "<h1>Shop</h1>"
             + "".join(
-                f"<a href='{to}'>x</a>" for to in ("/contact", "/rejected", "/account", "/article", "/secret", "/gone")
+                f"<a href='{to}'>x</a>"
+                for to in (
+                    "/contact",
+                    "/rejected",
+                    "/account",
+                    "/article",
+                    "/secret",
+                    "/gone",
+                    "/old",
+                    "/asked",
+                    "/shell",
+                )
             )
         ),
         "/contact": html(CONTACT),
@@ -47,6 +63,10 @@ SITES: dict[str, dict[str, Answer]] = {
         "/article": html(ARTICLE),
         "/secret": html("<h1>403 Forbidden</h1>", status=403),
         "/gone": html("<h1>404</h1>", status=404),
+        "/old": html(NOT_FOUND),
+        "/asked": redirect("/consent?to=/asked"),
+        "/consent?to=/asked": html(CONSENT),
+        "/shell": html(SHELL),
     },
 }
 
@@ -72,6 +92,9 @@ async def test_refusals_are_no_pages_and_innocent_pages_are(tmp_path: Path) -> N
         "shop.test/article": "",
         "shop.test/secret": "http_403",
         "shop.test/gone": "http_404",
+        "shop.test/old": "refused_not_found",
+        "shop.test/asked": "refused_consent",
+        "shop.test/shell": "refused_empty",
     }
     assert not {path for _, path in asked} & {"/behind", "/help"}
     for url, page in found.items():
@@ -83,8 +106,10 @@ async def test_refusals_are_no_pages_and_innocent_pages_are(tmp_path: Path) -> N
             assert page.body
     assert {str(item.item["name"]) for item in done.items} == {"Shop", "Contact", "Imprint", "Article"}
     summary = done.summary
-    assert json.loads(summary.as_json())["refused_pages"] == {"challenge": 2, "denied": 1, "login": 1}
-    assert "4 pages were refused by the site" in summary.as_text()
+    assert json.loads(summary.as_json())["refused_pages"] == {
+        "challenge": 2, "denied": 1, "login": 1, "consent": 1, "not_found": 1, "empty": 1,
+    }  # fmt: skip
+    assert "5 pages were refused by the site" in summary.as_text()
     assert summary.exit_code() == 0
 
 
@@ -101,15 +126,15 @@ async def test_a_site_that_refuses_all_but_one_page_is_told_of_while_it_does_and
 ) -> None:
     caplog.set_level(logging.INFO, logger="gossamer")
     async with serve(WebSpec(hosts=1, pages=1)) as web:
-        web.mount("shop.test", "/", html("".join(f"<a href='/{number}'>x</a>" for number in range(IN_A_ROW + 2))))
-        for number in range(IN_A_ROW + 2):
+        web.mount("shop.test", "/", html("".join(f"<a href='/{number}'>x</a>" for number in range(IN_A_ROW))))
+        for number in range(IN_A_ROW):
             web.mount("shop.test", f"/{number}", html(REJECTED))
         done = await crawl(tmp_path, [f"http://shop.test:{web.port}/"], ["*:127.0.0.1"])
     assert "shop.test has refused 10 pages in a row, and sent none between them" in caplog.text
     summary = json.loads(done.summary.as_json())
-    assert (summary["pages"], summary["refusing_hosts"], summary["exit_code"]) == (1, {"shop.test": IN_A_ROW + 2}, 1)
+    assert (summary["pages"], summary["refusing_hosts"], summary["exit_code"]) == (1, {"shop.test": IN_A_ROW}, 1)
     assert "is finished, but sites refused more pages than they sent" in done.summary.as_text()
-    assert "the last 12 of shop.test were all refused" in done.summary.as_text()
+    assert "the last 10 of shop.test were all refused" in done.summary.as_text()
 
 
 async def test_a_domain_rests_after_a_challenge(tmp_path: Path) -> None:
@@ -124,3 +149,18 @@ async def test_a_domain_rests_after_a_challenge(tmp_path: Path) -> None:
         times = [record.started for record in web.log() if record.path in ("/0", "/1")]
     assert [page.reason for page in done.pages].count("refused_challenge") == 2
     assert times[1] - times[0] >= 9.9
+
+
+async def test_the_same_page_for_all_paths_is_refused_and_kinds_may_be_taken_for_pages(tmp_path: Path) -> None:
+    count = ALIKE + SAME + 5
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("same.test", "/", html("".join(f"<a href='/{number}'>x</a>" for number in range(count))))
+        for number in range(count):
+            web.mount("same.test", f"/{number}", html("<title>Sorry</title><p>You look like a robot to us."))
+        seeds, resolve = [f"http://same.test:{web.port}/"], ["*:127.0.0.1"]
+        done = await crawl(tmp_path / "a", seeds, resolve)
+        kept = await crawl(tmp_path / "b", seeds, resolve, fetch__accept_refused=("same",))
+    reasons = Counter(page.reason for page in done.pages)
+    assert reasons == {"": 1 + ALIKE + SAME, "refused_same": 5}
+    assert {page.refusal.rule for page in done.pages if page.refusal} == {"same_page"}
+    assert Counter(page.reason for page in kept.pages) == {"": 1 + count}

@@ -28,7 +28,7 @@ from gossamer.net.credentials import hide_secrets, hide_secrets_in
 from gossamer.policy.words import bytes_text, counted, duration_text, explain, reason_counts, short_time
 from gossamer.telemetry.filters import filter_sentences
 from gossamer.telemetry.patterns import growth_sentence, leading_patterns
-from gossamer.telemetry.refusals import mostly_refused, refusals_by_kind, refusing_lines
+from gossamer.telemetry.refusals import mostly_refused, refusals_by_kind, refused_by_sites, refusing_lines
 from gossamer.telemetry.tally import HostCount, Tally, rule_sentences
 
 if TYPE_CHECKING:  # imported late: only a terminal needs it
@@ -402,7 +402,7 @@ class Summary(CrawlResult):
         """Return the failures of the crawl by reason, the refusals among them, examples and hosts. Empty: none."""
         if not failed:
             return []
-        refused = reason_counts(self._refused())
+        refused = reason_counts(refused_by_sites(self._failed()))
         return [
             f"  failed: {reason_counts(failed)}",
             *([f"    refused by the site: {refused}"] if refused else []),
@@ -446,7 +446,7 @@ class Summary(CrawlResult):
             failed = "" if self._fetched() else ", but no page could be fetched"
             if not failed and mostly_refused(self._failed(), fetched=self._fetched()):
                 failed = ", but sites refused more pages than they sent"
-            if refused := sum(self._refused().values()):
+            if refused := sum(refused_by_sites(self._failed()).values()):
                 failed += f"; {counted(refused, 'page')} {'was' if refused == 1 else 'were'} refused by the site"
             return f"The crawl {self.crawl_id} is finished{failed}."
         if state is CrawlState.STOPPED:

@@ -290,7 +290,12 @@ def _page(attempt: Attempt, fetched: FetchResponse, refusals: RefusalFinder) -> 
     failure, refusal = "" if fetched.status < 400 else f"http_{fetched.status}", None
     if failure or refusals.may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain)):
         refusal = refusals.find(
-            fetched.status, fetched.headers, fetched.body, url=attempt.url, requested=attempt.requested_url
+            fetched.status,
+            fetched.headers,
+            fetched.body,
+            url=attempt.url,
+            requested=attempt.requested_url,
+            is_built=fetched.rendering is not None,
         )
         failure = f"{REFUSED}{refusal.kind}" if refusal is not None else failure
     record = page_record(attempt, fetched, decoded, now=time.time(), failure=failure)

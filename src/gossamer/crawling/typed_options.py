@@ -49,6 +49,9 @@ class RequestOptions(ConfigOption, total=False):
     refusal_rules: PathLike
     """File of rules, in YAML, JSON or TOML, by which more pages are found to be refusals by a site than by Gossamer's
     own rules."""
+    accept_refused: Texts
+    """Kinds of refusals that are taken for pages: challenge, captcha, denied, login, consent, same, not_found or
+    empty."""
 
 
 class CrawlOptions(RequestOptions, StartingOptions, total=False):

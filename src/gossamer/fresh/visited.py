@@ -200,7 +200,7 @@ def _found(record: PageRecord) -> Found:
     """Return the result of a request."""
     if record.success:
         return Found.NOT_MODIFIED if record.status_code == _NOT_MODIFIED else Found.CONTENT
-    if record.status_code == _MISSING:
+    if record.status_code == _MISSING or (record.refusal is not None and record.refusal.kind == "not_found"):
         return Found.MISSING
     if record.status_code == _GONE:
         return Found.GONE

@@ -81,10 +81,11 @@ class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     """Captured answers that are no JSON, or more or longer than a record takes."""
 
 
-RefusalKind = Literal["challenge", "captcha", "denied", "login"]
+RefusalKind = Literal["challenge", "captcha", "denied", "login", "consent", "same", "not_found", "empty"]
 """Kinds of refusals. challenge: a script or a wait stands before the page; captcha: a person is asked for; denied: a
-firewall blocks the request; login: the form of a login comes in place of the page. Fixed: records and reasons have
-them."""
+firewall blocks the request; login: the form of a login comes in place of the page; consent: a question for consent
+does; same: many other URLs have got the same page; not_found: the page says that there is none, although its status is
+that of a page; empty: a shell without content, which scripts would build. Fixed: records and reasons have them."""
 
 
 class PageRefusal(msgspec.Struct, frozen=True, kw_only=True):

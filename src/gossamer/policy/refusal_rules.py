@@ -1,4 +1,5 @@
-"""Rules by which a response is a refusal and no page: challenges, captchas, denials of firewalls, walls of logins.
+"""Rules by which a response is a refusal and no page: challenges, captchas, denials of firewalls, walls of logins and
+of consent, pages that say that there is no such page, and shells without content.
 
 The rules are data. Each one describes what a product documents, or shows to its users, and needs signs of several kinds
 together: a word alone, such as the script of a captcha in a contact form, or an article about a firewall, is none.
@@ -12,12 +13,17 @@ import msgspec
 
 from gossamer.model.record import RefusalKind
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Version of the rules, which records of refused pages name."""
 
 MOST_BYTES: Final = 48 * 1024
-"""Largest body that is looked at. Refusals are small: they have no content. A larger value makes larger pages cost the
-search."""
+"""Largest body of a refusal, unless its rule has another size. Refusals are small: they have no content. A larger value
+makes larger pages cost the search."""
+LARGEST_BYTES: Final = 256 * 1024
+"""Largest body of a refusal that is known by its title. Such pages have the menus and scripts of their site around
+them."""
+BY_SITE: Final = frozenset(("challenge", "captcha", "denied", "login", "consent", "same"))
+"""Kinds by which a site refuses this client, or visitors of its kind. The others say that there is nothing to read."""
 
 
 class RefusalRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,19 +39,138 @@ class RefusalRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Titles, of which the page's is one, or one of its parts between `|`, ` - ` and similar."""
     source: tuple[str, ...] = ()
     """Texts that the source of the page has, all of them. The first one is searched in small pages without a title."""
+    any_source: tuple[str, ...] = ()
+    """Texts of which the source has one at least."""
+    lacks: tuple[str, ...] = ()
+    """Texts of which the source has none."""
+    headings: tuple[str, ...] = ()
+    """Headings, of which the first `<h1>` of the page is one, or one of its parts as in titles."""
+    says: tuple[str, ...] = ()
+    """Texts of which the page shows one at least to its reader."""
     most_bytes: int | None = None
     most_links: int | None = None
+    most_text: int | None = None
+    """Largest number of characters that the page shows beside its links."""
+    is_shell: bool = False
+    """The page shows its reader next to nothing, and no link, and has scripts that may build the rest. Not for pages
+    that a browser builds, or has built."""
+    redirects_to_consent: bool = False
+    """The request was redirected from an ordinary URL to one where consent is asked for."""
+    spares: tuple[str, ...] = ()
+    """Parts of paths. A request for a path with one of them, or for the root of the site, is for what it gets."""
     redirects_to_login: bool = False
     """The request was redirected from an ordinary path to one of a login."""
     leads_back: bool = False
     """The page, or its URL, names the requested URL as the place to return to after the login."""
 
 
+_TITLES_OF_CAPTCHA: Final = (
+    "captcha", "security check", "verify you are human", "human verification", "are you a robot?", "are you human?",
+    "attention required!", "bot verification", "please verify you are a human", "verify that you are human",
+    "verifying you are human", "robot check", "just a quick check", "security verification", "captcha challenge",
+)  # fmt: skip
 _TITLES_OF_LOGIN: Final = (
     "log in", "login", "sign in", "signin", "please log in", "please sign in", "log in to continue",
     "sign in to continue", "login required", "log in to your account", "sign in to your account",
     "anmelden", "anmeldung", "connexion", "se connecter", "iniciar sesión", "accedi",
 )  # fmt: skip
+
+_NOT_FOUND: Final = (
+    "not found", "page not found", "file not found", "page cannot be found", "the page cannot be found",
+    "this page could not be found", "page could not be found", "that page can't be found", "this page can't be found",
+    "page does not exist", "this page does not exist", "page doesn't exist", "this page doesn't exist",
+    "page no longer exists", "page unavailable", "page not available", "this page isn't available",
+    "we can't find that page", "we couldn't find that page", "we can't find the page you're looking for",
+    "product not found", "article not found", "item not found", "document not found", "content not found",
+    "seite nicht gefunden", "die seite wurde nicht gefunden", "diese seite existiert nicht", "nicht gefunden",
+    "page non trouvée", "page introuvable", "cette page n'existe pas", "página no encontrada", "no encontrado",
+    "pagina non trovata", "página não encontrada", "pagina niet gevonden", "sidan hittades inte",
+    "siden blev ikke fundet", "siden ble ikke funnet", "sivua ei löytynyt", "strona nie została znaleziona",
+    "nie znaleziono strony", "stránka nenalezena", "az oldal nem található", "sayfa bulunamadı",
+    "страница не найдена", "сторінку не знайдено", "ページが見つかりません", "页面不存在", "找不到页面",
+    "找不到網頁", "페이지를 찾을 수 없습니다",
+)  # fmt: skip
+"""Texts by which pages say that there is no such page, in titles and headings."""
+_TITLES_OF_NOT_FOUND: Final = (
+    "404", "404 error", "error 404", "http 404", "http error 404", "error 404 (not found)",
+    *(
+        form.format(text)
+        for text in _NOT_FOUND
+        for form in (
+            "{}", "404 {}", "404: {}", "404, {}", "error 404: {}", "{} (404)", "{} 404", "oops! {}", "sorry, {}",
+        )
+    ),
+)  # fmt: skip
+_CLEAR_HEADINGS: Final = tuple(text for text in _TITLES_OF_NOT_FOUND if text not in ("404", "not found"))
+"""Those that are no names of roads or books, which a page would have as title and heading."""
+_SAYING_NOT_FOUND: Final = (
+    *_NOT_FOUND, "you are looking for", "you're looking for", "you were looking for", "you requested",
+    "you have requested", "tried to reach", "requested page", "requested url", "could not be found", "cannot be found",
+    "can't be found", "couldn't find", "could not find", "can't find", "cannot find", "was not found",
+    "no longer exist", "no longer available", "does not exist", "doesn't exist", "been removed",
+    "been moved", "moved or deleted",
+    "wurde nicht gefunden", "existiert nicht", "nicht verfügbar", "gibt es nicht", "n'existe pas", "n'existe plus",
+    "a été déplacée", "no existe", "no se ha encontrado", "no encontramos", "non esiste", "non è stata trovata",
+    "não existe", "não foi encontrada", "bestaat niet", "niet gevonden", "nie istnieje", "не существует",
+    "не найдена", "見つかりません", "不存在", "찾을 수 없",
+)  # fmt: skip
+_SENTENCES_OF_NOT_FOUND: Final = tuple(text for text in _SAYING_NOT_FOUND if text not in _NOT_FOUND)
+_SPARED_BY_NOT_FOUND: Final = ("404", "410", "not-found", "not_found", "notfound", "error", "missing")
+_OF_ARTICLES: Final = (
+    "<article",
+    "<time",
+    "<pre",
+    "<code",
+    "<blockquote",
+    "<textarea",
+    "property=article:",
+    "itemprop=headline",
+)
+"""Elements of pages that have been written for readers: posts, comments, handbooks."""
+
+_TITLES_OF_CONSENT: Final = (
+    "before you continue", "before you continue to google", "before you continue to google search",
+    "before you continue to youtube", "bevor sie fortfahren", "bevor sie zu google weitergehen", "avant de continuer",
+    "antes de continuar", "prima di continuare", "voordat je verdergaat", "cookie consent", "consent",
+    "consent required",
+    "your consent", "we need your consent", "privacy gate", "dpg media privacy gate", "cookie wall", "cookiewall",
+    "cookies required", "we value your privacy", "we care about your privacy", "your privacy is important to us",
+    "zustimmung", "zustimmung erforderlich", "ihre zustimmung", "einwilligung", "wir respektieren ihre privatsphäre",
+    "ihre privatsphäre ist uns wichtig", "weiter mit werbung", "weiterlesen mit werbung", "votre vie privée",
+    "le respect de votre vie privée est notre priorité", "nous respectons votre vie privée", "su privacidad",
+    "valoramos su privacidad", "valoramos tu privacidad", "la tua privacy", "rispettiamo la tua privacy",
+    "wij respecteren je privacy", "uw privacy",
+)  # fmt: skip
+_SAYING_CONSENT: Final = (
+    "accept all", "reject all", "accept and continue", "agree and continue", "i agree", "i accept", "accept cookies",
+    "consent to", "manage options", "manage preferences", "our partners", "alle akzeptieren", "alles akzeptieren",
+    "akzeptieren", "zustimmen", "einwilligen", "tout accepter", "tout refuser", "accepter", "aceptar", "accetta",
+    "accepteren", "akkoord", "aceitar", "zaakceptuj", "accepterar", "godkänn",
+)  # fmt: skip
+_OF_QUESTIONS: Final = ("<form", "<button", "role=button", "type=submit", "<iframe")
+_SPARED_BY_CONSENT: Final = (
+    "consent",
+    "cookie",
+    "privacy",
+    "datenschutz",
+    "zustimmung",
+    "einwilligung",
+    "confidentialite",
+)
+
+_OF_SHELLS: Final = (
+    "id=root", "id=app", "id=__next", "id=__nuxt", "id=___gatsby", "id=svelte", "id=q-app", "id=react-root",
+    "id=react-app", "id=main-app", "id=app-root", "id=application", "id=mount", "<app-root", "data-reactroot",
+    "ng-app", "ng-version", "data-v-app", "enable javascript", "javascript enabled", "javascript is required",
+    "requires javascript", "javascript is disabled", "without javascript", "turn on javascript", "need javascript",
+    "needs javascript", "javascript to run", "javascript aktivieren", "aktivieren sie javascript",
+    "activer javascript", "activez javascript", "habilite javascript", "habilita javascript",
+)  # fmt: skip
+_OF_SHOWS: Final = (
+    "<canvas", "<video", "<audio", "<object", "<embed", "<frameset", "<input", "<textarea", "<select",
+    "http-equiv=refresh",
+)  # fmt: skip
+"""Elements of pages that have something without a text."""
 
 RULES: Final = (
     # --- challenges: a script, or a wait, stands between the client and the page
@@ -101,6 +226,7 @@ RULES: Final = (
         kind="challenge",
         statuses=(200, 403),
         source=("_incapsula_resource?", "<iframe", "incapsula incident id"),
+        lacks=("<title",),
         most_bytes=4096,
         most_links=0,
     ),
@@ -112,7 +238,74 @@ RULES: Final = (
         source=("sec-if-cpt-container", "/_sec/cp_challenge/"),
         most_links=2,
     ),
+    RefusalRule(
+        name="f5_script",
+        kind="challenge",
+        statuses=(200, 403),
+        source=("/tspd/", "please enable javascript to view the page content"),
+        lacks=("<title>", "<pre", "<code"),
+        most_links=0,
+    ),
+    RefusalRule(
+        name="imunify360",
+        kind="challenge",
+        statuses=(200, 403, 415, 429, 503),
+        titles=("one moment, please...", "please wait", "captcha"),
+        header=("server", "imunify360"),
+        most_bytes=16384,
+    ),
+    RefusalRule(
+        name="fastly_challenge",
+        kind="challenge",
+        statuses=(200, 403, 406, 429),
+        titles=("client challenge",),
+        source=("/_fs-ch-",),
+    ),
     # --- captchas: a person is asked for
+    RefusalRule(
+        name="imperva_interruption",
+        kind="captcha",
+        statuses=(200, 403, 405, 416, 456),
+        titles=("pardon our interruption",),
+        any_source=(
+            "made us think you were a bot",
+            "made us think that you might be a bot",
+            "distil_",
+            "you were a bot",
+        ),
+        most_links=5,
+    ),
+    RefusalRule(
+        name="radware",
+        kind="captcha",
+        statuses=(200, 403, 429),
+        titles=("radware captcha page", "radware bot manager captcha", "bot manager captcha", "shieldsquare captcha"),
+        any_source=("perfdrive.com", "shieldsquare"),
+    ),
+    RefusalRule(
+        name="captcha_wall_of_others",
+        kind="captcha",
+        statuses=(200, 403, 405, 429, 503),
+        titles=_TITLES_OF_CAPTCHA,
+        any_source=(
+            "id=px-captcha",
+            "class=frc-captcha",
+            "friendlycaptcha",
+            "initgeetest",
+            "gt_captcha",
+            "mtcaptcha",
+            "arkoselabs.com",
+            "funcaptcha",
+            "captcha.awswaf.com",
+            "captcha-delivery.com",
+            "class=mtcaptcha",
+            "altcha-widget",
+            "class=smart-captcha",
+        ),
+        says=("robot", "human", "captcha", "unusual", "automated", "bot"),
+        most_bytes=16384,
+        most_links=8,
+    ),
     RefusalRule(name="aws_captcha", kind="captcha", statuses=(405,), header=("x-amzn-waf-action", "captcha")),
     RefusalRule(
         name="datadome", kind="captcha", statuses=(403, 429), source=("captcha-delivery.com", "var dd="), most_links=2
@@ -144,17 +337,7 @@ RULES: Final = (
             name=f"captcha_wall_{widget}",
             kind="captcha",
             statuses=(200, 403, 429, 503),
-            titles=(
-                "captcha",
-                "security check",
-                "verify you are human",
-                "human verification",
-                "are you a robot?",
-                "are you human?",
-                "attention required!",
-                "bot verification",
-                "please verify you are a human",
-            ),
+            titles=_TITLES_OF_CAPTCHA,
             source=(f"class={widget}", "data-sitekey="),
             most_bytes=16384,
             most_links=5,
@@ -252,5 +435,55 @@ RULES: Final = (
         source=("<form", "type=password"),
         most_links=60,
         leads_back=True,
+    ),
+    # --- walls of consent: the question for it comes in place of the page
+    RefusalRule(
+        name="consent_redirect",
+        kind="consent",
+        redirects_to_consent=True,
+        any_source=_OF_QUESTIONS,
+        says=_SAYING_CONSENT,
+        most_links=60,
+    ),
+    *(
+        RefusalRule(
+            name=f"consent_{name}",
+            kind="consent",
+            statuses=(200, 401, 403),
+            titles=_TITLES_OF_CONSENT if name == "title" else (),
+            headings=_TITLES_OF_CONSENT if name == "heading" else (),
+            any_source=_OF_QUESTIONS,
+            says=_SAYING_CONSENT,
+            lacks=_OF_ARTICLES,
+            most_links=12,
+            most_text=4000,
+            spares=_SPARED_BY_CONSENT,
+        )
+        for name in ("title", "heading")
+    ),
+    # --- pages with the status 200 that say that there is none: two of title, heading and sentence
+    *(
+        RefusalRule(
+            name=f"not_found_{name}",
+            kind="not_found",
+            statuses=(200,),
+            titles=_TITLES_OF_NOT_FOUND if "title" in name else (),
+            headings=() if "heading" not in name else _CLEAR_HEADINGS if "title" in name else _TITLES_OF_NOT_FOUND,
+            says=_SENTENCES_OF_NOT_FOUND if "sentence" in name else (),
+            lacks=_OF_ARTICLES,
+            most_bytes=LARGEST_BYTES if "title" in name else None,
+            most_text=700,
+            spares=_SPARED_BY_NOT_FOUND,
+        )
+        for name in ("title_and_heading", "title_and_sentence", "heading_and_sentence")
+    ),
+    # --- shells: scripts would build the page
+    RefusalRule(
+        name="shell",
+        kind="empty",
+        statuses=(200,),
+        is_shell=True,
+        any_source=_OF_SHELLS,
+        lacks=_OF_SHOWS,
     ),
 )

@@ -4,53 +4,90 @@ No tree of the page is made: signs are searched in the source. `may_be_refused` 
 success, and must stay within a few microseconds; `find` is only for those where it is True, and for errors.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from gossamer.model.record import PageRefusal
-from gossamer.policy.refusal_rules import MOST_BYTES, RULES, VERSION, RefusalRule
+from gossamer.model.record import PageRefusal, RefusalKind
+from gossamer.policy.refusal_rules import LARGEST_BYTES, MOST_BYTES, RULES, VERSION, RefusalRule
 
 _TITLE_WITHIN: Final = 2048
 """Bytes from the beginning in which the title of a page is searched before anything else. More cost time for each
 page."""
+_HEADING_WITHIN: Final = 4096
+"""The same for its heading."""
+_SHELL_BYTES: Final = 16 * 1024
+"""Largest page that may be a shell. More cost time for each page without links."""
+_SCRIPT_WITHIN: Final = 2048
+"""Bytes at the beginning and at the end of a page, in one of which a shell has a script."""
 _TITLE_CHARACTERS: Final = 160
 """Characters of a title that are read. More only make the search longer."""
 _UNTITLED_BYTES: Final = 2048
-"""Largest page without a title that may be a refusal."""
+"""Largest page without a title that may be a refusal by a text alone."""
+_FEW_PARAGRAPHS: Final = 4
+"""Paragraphs that a shell does not have."""
 
 
 _LOGIN_SEGMENTS: Final = frozenset(
     ("login", "log-in", "log_in", "signin", "sign-in", "sign_in", "wp-login", "logon", "anmelden", "connexion")
 )
 """Segments of paths that are those of a login, without their extensions."""
+_CONSENT_LABELS: Final = ("consent", "guce", "myprivacy", "cookiewall")
+"""Labels of hosts that ask for consent."""
+_CONSENT_SEGMENTS: Final = (
+    "consent", "collectconsent", "cookie-consent", "cookieconsent", "cookiewall", "cookie-wall", "privacy-gate",
+    "privacygate", "privacywall", "zustimmung", "einwilligung",
+)  # fmt: skip
+"""Beginnings of segments of paths where consent is asked for."""
 _RETURN_NAMES: Final = (
     "next", "return", "return_to", "returnto", "returnurl", "return_url", "redirect", "redirect_to", "redirect_url",
     "redirecturl", "continue", "destination", "goto", "rd", "service", "back", "back_url", "from", "ref", "target",
 )  # fmt: skip
 """Names of parameters by which forms of logins lead back."""
+_MARKS: Final = str.maketrans({"\u2026": "...", "\u2019": "'"} | dict.fromkeys("\u2013\u2014\u00b7\u00ab\u00bb", "|"))
+"""Characters that stand for others, and those that part titles, as `|` and ` - ` do."""
+_REFERENCES: Final = (
+    ("&nbsp;", " "), ("&rsquo;", "'"), ("&#8217;", "'"), ("&#x27;", "'"), ("&#39;", "'"), ("&apos;", "'"),
+    ("&ndash;", "|"), ("&mdash;", "|"), ("&#8211;", "|"), ("&#8212;", "|"), ("&middot;", "|"), ("&raquo;", "|"),
+    ("&laquo;", "|"), ("&hellip;", "..."), ("&#124;", "|"), ("&bull;", "|"),
+)  # fmt: skip
+"""References to characters that titles have; all others would cost time for each page."""
+_ENDS_OF: Final = {b"<title": b"</", b"<h1": b"</h1"}
+_ENDS: Final = (".", "!", "?")
 
 
 class RefusalFinder:
     """Finds refusals by Gossamer's rules, and by those that a person has added."""
 
-    def __init__(self, own: Sequence[RefusalRule] = (), *, version: int = VERSION) -> None:
-        """`own`: rules that were added, which are tried first. `version`: theirs."""
+    def __init__(
+        self, own: Sequence[RefusalRule] = (), *, version: int = VERSION, accepted: Collection[RefusalKind] = ()
+    ) -> None:
+        """`own`: rules that were added, which are tried first. `version`: theirs. `accepted`: kinds that are taken for
+        pages."""
         self._own = frozenset(rule.name for rule in own)
         self._version = version
-        self._rules = (*own, *RULES)
+        self._rules = tuple(rule for rule in (*own, *RULES) if rule.kind not in accepted)
+        self.accepts_repeats = "same" in accepted
+        """True: pages that are the same as many others are none of a refusal."""
         of_pages = [rule for rule in self._rules if not rule.statuses or 200 in rule.statuses]
         self._statuses = frozenset(status for rule in self._rules for status in rule.statuses)
         self._titles = frozenset(title for rule in of_pages for title in rule.titles)
-        untitled = [rule for rule in of_pages if not rule.titles and not rule.redirects_to_login]
+        self._titles_of_large = frozenset(
+            title for rule in of_pages if (rule.most_bytes or 0) > MOST_BYTES for title in rule.titles
+        )
+        self._headings = frozenset(heading for rule in of_pages for heading in rule.headings)
+        self._of_shells = tuple(text.encode() for rule in of_pages if rule.is_shell for text in rule.any_source)
+        untitled = [rule for rule in of_pages if rule.source and not rule.titles and not rule.redirects_to_login]
         self._untitled = tuple(rule.source[0].encode() for rule in untitled if rule.name not in self._own)
         self._sought = tuple(rule.source[0].encode() for rule in untitled if rule.name in self._own)
         """Texts of rules that were added without titles: they are searched in all small pages."""
 
     def may_be_refused(self, status: int, body: bytes, *, redirected: bool) -> bool:
         """Return whether a response with a status of success is worth `find`: False for nearly all pages."""
-        if len(body) > MOST_BYTES:
-            return False
+        size = len(body)
+        if size > MOST_BYTES:
+            title = _begin_of(body, b"<title", _TITLE_WITHIN) if size <= LARGEST_BYTES else ""
+            return bool(title) and not self._titles_of_large.isdisjoint(_parts(title))
         if status != 200 or redirected:
             return True
         if self._sought:
@@ -58,27 +95,42 @@ class RefusalFinder:
             unquoted = source.replace(b"'", b"")
             if any(each in source or each in unquoted for each in self._sought):
                 return True
-        begin = body.find(b"<title", 0, _TITLE_WITHIN)
-        if begin < 0:
-            begin = body.find(b"<TITLE", 0, _TITLE_WITHIN)
-        if begin >= 0:
-            title = body[begin + len(b"<title") : begin + 2 * _TITLE_CHARACTERS].partition(b"</")[0].partition(b">")[2]
-            return not self._titles.isdisjoint(_parts(title.decode("utf-8", "replace").lower()))
-        if len(body) > _UNTITLED_BYTES:
+        title = _begin_of(body, b"<title", _TITLE_WITHIN)
+        if title:
+            if not self._titles.isdisjoint(_parts(title)):
+                return True
+        elif size <= _UNTITLED_BYTES:
+            source = body.lower()
+            if any(each in source for each in self._untitled):
+                return True
+        heading = _begin_of(body, b"<h1", _HEADING_WITHIN)
+        if heading and not self._headings.isdisjoint(_parts(heading)):
+            return True
+        if not self._of_shells or not _has_scripts_alone(body):
             return False
-        source = body.lower()
-        return any(each in source for each in self._untitled)
+        source = body.lower().replace(b'"', b"").replace(b"'", b"")
+        return any(each in source for each in self._of_shells)
 
     def find(
-        self, status: int, headers: Iterable[tuple[str, str]], body: bytes, *, url: str, requested: str
+        self,
+        status: int,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+        *,
+        url: str,
+        requested: str,
+        is_built: bool = False,
     ) -> PageRefusal | None:
         """Return the refusal that a response is; None: it is a page, or an error like any other.
 
-        `url`: of the response, `requested`: the one that was asked for, before its redirects."""
-        if len(body) > MOST_BYTES or (status not in self._statuses and not 200 <= status < 300):
+        `url`: of the response, `requested`: the one that was asked for, before its redirects. `is_built`: a browser
+        builds the page, or has built it, or would change nothing in it."""
+        if len(body) > LARGEST_BYTES or (status not in self._statuses and not 200 <= status < 300):
             return None
         page = _Evidence(status, headers, body, url, requested)
         for rule in self._rules:
+            if rule.is_shell and is_built:
+                continue
             if (status in rule.statuses if rule.statuses else 200 <= status < 300) and (found := page.of(rule)):
                 version = self._version if rule.name in self._own else VERSION
                 return PageRefusal(kind=rule.kind, rule=rule.name, evidence=found, version=version)
@@ -97,7 +149,7 @@ class _Evidence:
     def __init__(self, status: int, headers: Iterable[tuple[str, str]], body: bytes, url: str, requested: str) -> None:
         self._status = status
         self._headers = [(name.lower(), value.lower()) for name, value in headers]
-        self._bytes = len(body)
+        self._body = body
         lowered = body.decode("utf-8", "replace").lower()
         self._title = _title(lowered)
         self._source = lowered.replace('"', "").replace("\u2019", "'")
@@ -107,33 +159,92 @@ class _Evidence:
     def of(self, rule: RefusalRule) -> list[str]:
         """Return the evidence for a rule, in words; empty: it does not hold."""
         found = [f"status {self._status}"] if rule.statuses else []
-        if rule.header is not None:
-            name, part = rule.header
-            value = next((value for key, value in self._headers if key == name and part in value), None)
-            if value is None:
+        for sign in (self._of_header, self._of_title, self._of_source, self._of_size, self._of_request, self._of_text):
+            evidence = sign(rule)
+            if evidence is None:
                 return []
-            found.append(f"header {name}: {value[:_TITLE_CHARACTERS]}")
-        if rule.titles:
-            if not set(rule.titles).intersection(_parts(self._title)):
-                return []
-            found.append(f"title {self._title}")
-        if rule.source:
-            if not all(text in self._source or text in self._unquoted for text in rule.source):
-                return []
-            found += [f"source has {text}" for text in rule.source]
+            found += evidence
+        return found
+
+    # Each sign returns its evidence; empty: the rule does not ask for it; None: it is not there.
+
+    def _of_header(self, rule: RefusalRule) -> list[str] | None:
+        if rule.header is None:
+            return []
+        name, part = rule.header
+        value = next((value for key, value in self._headers if key == name and part in value), None)
+        return None if value is None else [f"header {name}: {value[:_TITLE_CHARACTERS]}"]
+
+    def _of_title(self, rule: RefusalRule) -> list[str] | None:
+        if not rule.titles:
+            return []
+        return [f"title {self._title}"] if set(rule.titles).intersection(_parts(self._title)) else None
+
+    def _of_source(self, rule: RefusalRule) -> list[str] | None:
+        if any(map(self._has, rule.lacks)) or not all(map(self._has, rule.source)):
+            return None
+        one = next(filter(self._has, rule.any_source), "")
+        if rule.any_source and not one:
+            return None
+        return [f"source has {text}" for text in (*rule.source, one) if text]
+
+    def _of_size(self, rule: RefusalRule) -> list[str] | None:
+        size, found = len(self._body), []
+        if size > (rule.most_bytes or MOST_BYTES):
+            return None
         if rule.most_bytes is not None:
-            if self._bytes > rule.most_bytes:
-                return []
-            found.append(f"size {self._bytes}")
+            found.append(f"size {size}")
         if rule.most_links is not None:
             links = self._source.count("<a ")
             if links > rule.most_links:
-                return []
+                return None
             found.append(f"links {links}")
+        return found
+
+    def _of_request(self, rule: RefusalRule) -> list[str] | None:
+        if rule.spares:
+            path = urlsplit(self._requested).path.lower()
+            if path in ("", "/") or any(part in path for part in rule.spares):
+                return None
+        if rule.redirects_to_consent:
+            is_moved = _asks_for_consent(self._url) and not _asks_for_consent(self._requested)
+            return [f"redirected to {self._url.partition('?')[0]}"] if is_moved else None
         if rule.redirects_to_login or rule.leads_back:
             words = self._of_login(rule)
-            return [*found, words] if words else []
+            return [words] if words else None
+        return []
+
+    def _of_text(self, rule: RefusalRule) -> list[str] | None:
+        if not (rule.headings or rule.says or rule.is_shell or rule.most_text is not None):
+            return []
+        from gossamer.policy.emptiness import is_shell, shown_text, text_beside_links  # late: few pages get here
+
+        found = []
+        body = self._body.lower()
+        if rule.is_shell:
+            if not is_shell(body):
+                return None
+            found.append("scripts, and next to nothing to read")
+        if rule.headings:
+            heading = _begin_of(body, b"<h1", len(body))
+            if not set(rule.headings).intersection(_parts(heading)):
+                return None
+            found.append(f"heading {heading}")
+        if rule.most_text is not None:
+            characters = len(text_beside_links(body))
+            if characters > rule.most_text:
+                return None
+            found.append(f"text {characters}")
+        if rule.says:
+            text = _unescaped(shown_text(body)).translate(_MARKS)
+            said = next((each for each in rule.says if each in text), None)
+            if said is None:
+                return None
+            found.append(f"text has {said}")
         return found
+
+    def _has(self, text: str) -> bool:
+        return text in self._source or text in self._unquoted
 
     def _of_login(self, rule: RefusalRule) -> str:
         """Return the evidence of a rule about logins: where the request was led to, or where the form leads back to."""
@@ -164,11 +275,64 @@ def _title(source: str) -> str:
     return " ".join(source[begin + 1 : end].split())[:_TITLE_CHARACTERS] if 0 <= begin < end else ""
 
 
+def _begin_of(body: bytes, tag: bytes, within: int) -> str:
+    """Return the text of the first element with a tag, in lower case, if it begins within so many bytes; empty: none
+    does."""
+    begin = body.find(tag, 0, within)
+    if begin < 0:
+        begin = body.find(b"<TITLE", 0, within) if tag == b"<title" else -1  # pages of those days have one
+        if begin < 0:
+            return ""
+    text = body[begin : begin + 2 * _TITLE_CHARACTERS].partition(_ENDS_OF[tag])[0].partition(b">")[2]
+    if b"<" in text:  # there are elements in it
+        text = b" ".join(part.rpartition(b">")[2] for part in text.split(b"<"))
+    return text.decode("utf-8", "replace").lower()
+
+
 def _parts(title: str) -> Sequence[str]:
-    """Return a title and its parts: `attention required! | cloudflare` has two."""
-    for mark in (" - ", " – ", " — ", " · ", " « ", " » "):
-        title = title.replace(mark, "|")
-    return [part.strip() for part in title.replace("\u2026", "...").replace("\u2019", "'").split("|")]
+    """Return a title and its parts, also without the marks at their ends: `attention required! | x` has two."""
+    if "&" in title:
+        for reference, character in _REFERENCES:
+            title = title.replace(reference, character)
+    title = title.replace(" - ", "|")
+    if not title.isascii():
+        title = title.translate(_MARKS)
+    parts = [part.strip() for part in title.split("|")]
+    for part in parts:
+        if part[-1:] in _ENDS:
+            return [*parts, *(part.rstrip(".!? ") for part in parts)]
+    return parts
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with characters in place of their references."""
+    from html import unescape  # late: it loads a long table
+
+    return unescape(text)
+
+
+def _has_scripts_alone(body: bytes) -> bool:
+    """Return whether a small page has scripts, and few links and paragraphs, in a quick look."""
+    size = len(body)
+    if size > _SHELL_BYTES or not (
+        body.find(b"<script", 0, _SCRIPT_WITHIN) >= 0 or body.find(b"<script", max(0, size - _SCRIPT_WITHIN)) >= 0
+    ):
+        return False
+    at = -1
+    for _ in range(3):
+        at = body.find(b"<a ", at + 1)
+        if at < 0:
+            return body.count(b"</p>") < _FEW_PARAGRAPHS
+    return False
+
+
+def _asks_for_consent(url: str) -> bool:
+    """Return whether a URL is one where consent is asked for."""
+    parts = urlsplit(url.lower())
+    labels = (parts.hostname or "").split(".")
+    return not set(labels[:-1]).isdisjoint(_CONSENT_LABELS) or any(
+        segment.startswith(_CONSENT_SEGMENTS) for segment in parts.path.split("/")
+    )
 
 
 def _is_login(url: str) -> bool:

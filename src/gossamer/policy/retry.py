@@ -20,6 +20,8 @@ the wish of more servers, a higher one lets a broken server keep requests waitin
 
 REFUSED = "refused_"
 """Beginning of the reasons of refused pages, before the kind of the refusal. Must not change: records have it."""
+MISSING = f"{REFUSED}not_found"
+"""Reason of a page with the status 200 that says that there is none. As a 404, it is not tried again."""
 
 WORTH_A_RETRY: dict[Failure, bool] = {
     # Kinds of FetchError.
@@ -92,7 +94,7 @@ def is_unanswered(outcome: Outcome, reason: str, status: int | None) -> bool:
     except that a host may have got another address; and a site that refused may let the crawler in."""
     if outcome is Outcome.DROPPED:
         return reason == DropReason.BLOCKED_ADDRESS
-    refused = reason.startswith(REFUSED)
+    refused = reason.startswith(REFUSED) and reason != MISSING
     return status is None or refused or reason in WORTH_A_RETRY or is_worth_a_retry(status)
 
 

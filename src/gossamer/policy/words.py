@@ -100,6 +100,18 @@ _EXPLANATIONS = {
     "refused_login": Explanation(
         "The site has sent its login in place of the page", "{session=FILE} logs in; {cookie} sends what you have."
     ),
+    "refused_consent": Explanation(
+        "The site has sent a question for consent in place of the page",
+        "Answer it in a browser, and send the cookie that it has set with {cookie}.",
+    ),
+    "refused_same": Explanation(
+        "The site has sent the same page for many URLs",
+        "Look at one of them: it may be a refusal without words. The setting fetch.accept_refused keeps such pages.",
+    ),
+    "refused_not_found": Explanation("The page says that it was not found, although its status is 200"),
+    "refused_empty": Explanation(
+        "The page is empty until scripts have built it", "{render=auto} lets a browser build such pages."
+    ),
     # Pages whose links were not all read (Tally.unread).
     "truncated": Explanation(
         "The end of the page is missing",

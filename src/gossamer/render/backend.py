@@ -12,12 +12,12 @@ from gossamer.errors import BrowserBusy, BrowserError, BrowserMissing
 from gossamer.extract.encoding import content_type_of, is_html
 from gossamer.fetch.backend import FetchBackend, PageLoad
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
+from gossamer.policy.emptiness import has_scripts, needs_scripts
 from gossamer.policy.patterns import url_pattern
 from gossamer.policy.refusals import DEFAULT_FINDER, RefusalFinder
 from gossamer.policy.render_learning import RenderChoice, RenderKey, RenderLearner, RenderVerdict
 from gossamer.policy.retry import is_worth_a_retry
 from gossamer.render.comparison import has_gained
-from gossamer.render.emptiness import has_scripts, needs_scripts
 from gossamer.render.pool import BrowserPool
 from gossamer.render.shared_choices import SharedChoices
 
@@ -75,7 +75,7 @@ class BrowserBackend:
         if page is None or not _is_page(response):
             return response
         if self._refusals.find(
-            response.status, response.headers, response.body, url=request.url, requested=request.url
+            response.status, response.headers, response.body, url=request.url, requested=request.url, is_built=True
         ):
             return response  # a browser that runs the script of a challenge would get around the refusal
         if not page.learns or page.because == "match":

@@ -101,6 +101,7 @@ SHARED_SETTINGS = {
     "GOSSAMER_FRONTIER", "GOSSAMER_PREFIX", "GOSSAMER_SHARDS", "GOSSAMER_BUS", "GOSSAMER_DATA_DIR",
     "GOSSAMER_RETENTION", "GOSSAMER_STOPPED_RETENTION", "GOSSAMER_EGRESS", "GOSSAMER_ALLOW_NETWORKS",
     "GOSSAMER_WORKER__HEARTBEAT", "GOSSAMER_RECORDS__SECRETS", "GOSSAMER_FETCH__REFUSAL_RULES",
+    "GOSSAMER_FETCH__ACCEPT_REFUSED",
 }  # fmt: skip
 """Gossamer's settings that a Scrapy project may set, besides those of `_SHARED_GROUPS`; all others are refused, because
 nothing in a Scrapy process reads them. Add a name together with the code that reads it."""

@@ -34,7 +34,7 @@ from gossamer.storage.audit import AuditedChange, AuditOutcome, AuditTrail
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.metrics import Metrics
-from gossamer.telemetry.refusals import refusals_by_kind
+from gossamer.telemetry.refusals import refused_by_sites
 
 log = logging.getLogger("gossamer.services.maintenance")
 
@@ -146,7 +146,7 @@ class Finisher:
                 found.append({})
                 continue
             pages = info.spiders.get(event.spider) if event.spider else info.pages
-            refused = sum(refusals_by_kind(pages.failed).values()) if pages else 0
+            refused = sum(refused_by_sites(pages.failed).values()) if pages else 0
             found.append({"fetched": pages.fetched if pages else 0, "refused": refused})
         return found
 

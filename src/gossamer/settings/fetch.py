@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from gossamer import __version__
 from gossamer.fetch.proxies import read_app_proxies, read_proxies
 from gossamer.fetch.request import contact_address
+from gossamer.model.record import RefusalKind
 from gossamer.settings.groups import SettingGroup, field_of, integers, numbers
 from gossamer.settings.options import EXTRACT, REQUESTS, SettingOption, overrides
 from gossamer.settings.ranges import CENTURY_SECONDS, Bytes, MessageBytes, Seconds, SecondsOrZero
@@ -141,6 +142,12 @@ class FetchSettings(SettingGroup):
         "File of rules, in YAML, JSON or TOML, by which more pages are found to be refusals by a site than by "
         "Gossamer's own rules",
         option=SettingOption(REQUESTS, "FILE", of="requests", python_type="PathLike"),
+    )
+    accept_refused: tuple[RefusalKind, ...] = field_of(
+        (),
+        "Kinds of refusals that are taken for pages: challenge, captcha, denied, login, consent, same, not_found or "
+        "empty",
+        option=SettingOption(REQUESTS, "KIND", of="requests"),
     )
     max_body: Bytes = field_of(
         5 * 1024 * 1024,

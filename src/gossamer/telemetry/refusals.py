@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gossamer.policy.retry import REFUSED
+from gossamer.policy.refusal_rests import IN_A_ROW
+from gossamer.policy.refusal_rules import BY_SITE
+from gossamer.policy.retry import MISSING, REFUSED
 from gossamer.policy.words import counted, explain, reason_counts
 from gossamer.telemetry.logs import Troubles
 
-IN_A_ROW: Final = 10
-"""Refusals of a host without a page between them from which a person is told. Fewer would also be found on sites with
-some pages that need a login."""
 _HOSTS_WATCHED: Final = 2000
 """Hosts that refuse now which a process remembers."""
 _HOSTS_NAMED: Final = 3
@@ -22,19 +21,28 @@ def refusals_by_kind(failed: Mapping[str, int]) -> dict[str, int]:
     return {reason.removeprefix(REFUSED): count for reason, count in failed.items() if reason.startswith(REFUSED)}
 
 
+def refused_by_sites(failed: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of pages that sites have refused, by kind: without those that are missing or empty."""
+    return {kind: count for kind, count in refusals_by_kind(failed).items() if kind in BY_SITE}
+
+
 def refusals_text(failed: Mapping[str, int], *, fetched: int) -> str:
-    """Return a sentence about the refusals among the failures of a crawl; empty: there are none."""
-    refused = refusals_by_kind(failed)
-    if not refused:
-        return ""
-    commonest = max(refused, key=refused.__getitem__)
-    pages = f"{counted(sum(refused.values()), 'page')} ({reason_counts(refused)}), and sent {fetched:,}"
-    return f"refused by sites: {pages}. {explain(REFUSED + commonest).advice}"
+    """Return sentences about the refusals among the failures of a crawl; empty: there are none."""
+    refused, found = refused_by_sites(failed), refusals_by_kind(failed)
+    lines = []
+    if refused:
+        commonest = max(refused, key=refused.__getitem__)
+        pages = f"{counted(sum(refused.values()), 'page')} ({reason_counts(refused)}), and sent {fetched:,}"
+        lines.append(f"refused by sites: {pages}. {explain(REFUSED + commonest).advice}")
+    for kind in found.keys() - refused.keys():
+        title, advice = explain(REFUSED + kind)
+        lines.append(f"{counted(found[kind], 'response')} without a page: {title}. {advice}")
+    return " ".join(lines)
 
 
 def mostly_refused(failed: Mapping[str, int], *, fetched: int) -> bool:
     """Return whether sites have refused more pages than they have sent. Those that need a login do not count."""
-    return sum(count for kind, count in refusals_by_kind(failed).items() if kind != "login") > fetched
+    return sum(count for kind, count in refused_by_sites(failed).items() if kind != "login") > fetched
 
 
 class RefusingHosts:
@@ -47,13 +55,14 @@ class RefusingHosts:
         """Refusals since the last page, by host. Empty for nearly all crawls, so that a page costs one comparison."""
 
     def on_refusal(self, host: str, reason: str) -> None:
-        """Count a refusal. `reason`: as in records."""
-        if host not in self.in_a_row and len(self.in_a_row) >= _HOSTS_WATCHED:
+        """Count a refusal, if it is more than a page that is missing. `reason`: as in records."""
+        if reason == MISSING or (host not in self.in_a_row and len(self.in_a_row) >= _HOSTS_WATCHED):
             return
         count = self.in_a_row[host] = self.in_a_row.get(host, 0) + 1
         if count == IN_A_ROW and self._troubles is not None:
             title, advice = explain(reason)
-            refused = f"{host} has refused {count} pages in a row, and sent none between them"
+            verb = "refused" if reason.removeprefix(REFUSED) in BY_SITE else "sent empty shells in place of"
+            refused = f"{host} has {verb} {count} pages in a row, and sent none between them"
             self._troubles.update(_TROUBLE, f"{refused}. {title}. {advice}")
 
     def on_page(self, host: str) -> None:

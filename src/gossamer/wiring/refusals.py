@@ -17,8 +17,16 @@ from gossamer.settings import Settings
 _MAX_FILE_BYTES = 256 * 1024
 _MAX_RULES = 200
 """Rules of a file. Each costs time for each page that may be refused."""
-_SIGNS = ("header", "titles", "source", "redirects_to_login", "leads_back")
+_SIGNS = (
+    "header", "titles", "source", "any_source", "headings", "says", "is_shell", "redirects_to_login",
+    "redirects_to_consent", "leads_back",
+)  # fmt: skip
 """Fields of which a rule needs one: statuses and sizes alone would refuse pages."""
+
+_SHOWN = ("titles", "headings", "says", "spares")
+"""Fields with texts that a reader sees."""
+_OF_SOURCE = ("source", "any_source", "lacks")
+"""Fields with texts of the source."""
 
 
 class _RulesFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -30,8 +38,9 @@ class _RulesFile(msgspec.Struct, forbid_unknown_fields=True):
 
 def load_refusals(settings: Settings) -> RefusalFinder:
     """Return the finder of refusals with the rules of the settings. Raises BadInput, which names the file."""
+    accepted = settings.fetch.accept_refused
     if not settings.fetch.refusal_rules:
-        return DEFAULT_FINDER
+        return RefusalFinder(accepted=accepted) if accepted else DEFAULT_FINDER
     from gossamer.storage.documents import decode_document, read_text  # imported late: few crawls have such a file
 
     path = Path(settings.fetch.refusal_rules)
@@ -48,7 +57,7 @@ def load_refusals(settings: Settings) -> RefusalFinder:
         raise BadInput(f"{place}{error}", option="refusal_rules") from None
     if not 0 < len(rules) <= _MAX_RULES:
         raise BadInput(f"{path}: it has {len(rules)} rules. Write 1 to {_MAX_RULES}.", option="refusal_rules")
-    return RefusalFinder(rules, version=document.version)
+    return RefusalFinder(rules, version=document.version, accepted=accepted)
 
 
 def _checked(rule: RefusalRule, names: list[str]) -> RefusalRule:
@@ -61,15 +70,23 @@ def _checked(rule: RefusalRule, names: list[str]) -> RefusalRule:
     signs = [name for name in _SIGNS if getattr(rule, name)]
     if len(signs) + bool(rule.statuses) + (rule.most_bytes is not None) + (len(rule.source) > 1) < 2 or not signs:
         raise BadInput(f"{begin} needs two signs at least, one of them of {', '.join(_SIGNS)}: one alone is on pages.")
-    if not all((*rule.titles, *rule.source)):
+    texts = (rule.titles, rule.source, rule.any_source, rule.lacks, rule.headings, rule.says, rule.spares)
+    if not all(text for each in texts for text in each):
         raise BadInput(f"{begin} has an empty text, which is on every page.")
-    if (not rule.statuses or 200 in rule.statuses) and not (rule.titles or rule.source or rule.redirects_to_login):
-        raise BadInput(f"{begin} is for pages with status 200, and so needs titles or source.")
+    if (not rule.statuses or 200 in rule.statuses) and not (
+        rule.titles
+        or rule.source
+        or rule.headings
+        or rule.is_shell
+        or rule.redirects_to_login
+        or rule.redirects_to_consent
+    ):
+        raise BadInput(f"{begin} is for pages with status 200, and so needs titles, headings or source.")
     if rule.most_bytes is not None and rule.most_bytes > MOST_BYTES:
         raise BadInput(f"{begin}: most_bytes is more than {MOST_BYTES:,}, the largest page that is looked at.")
     return msgspec.structs.replace(
         rule,
         header=rule.header and (rule.header[0].lower(), rule.header[1].lower()),
-        titles=tuple(" ".join(title.lower().split()) for title in rule.titles),
-        source=tuple(text.lower().replace('"', "") for text in rule.source),
+        **{name: tuple(" ".join(text.lower().split()) for text in getattr(rule, name)) for name in _SHOWN},
+        **{name: tuple(text.lower().replace('"', "") for text in getattr(rule, name)) for name in _OF_SOURCE},
     )

@@ -38,9 +38,10 @@ from gossamer.errors import (
     NotSentInTime,
     ProxyFailed,
 )
+from gossamer.extract.encoding import content_type_of, is_html
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClients
-from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, redirect_location
+from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
 from gossamer.frontier.base import RedirectPermit
 from gossamer.model.assets import ASSET_SPIDER, Asset
 from gossamer.model.record import Output, PageRecord, PageRefusal
@@ -48,7 +49,9 @@ from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome
 from gossamer.option_names import named
 from gossamer.policy.lateness import is_late, send_by
 from gossamer.policy.pacing import Pacing
+from gossamer.policy.refusal_rests import rest_seconds
 from gossamer.policy.refusals import DEFAULT_FINDER, RefusalFinder
+from gossamer.policy.repeated_pages import RepeatedPages
 from gossamer.policy.retry import REFUSED, Retry, decide, is_unanswered, longest_retrying, parse_retry_after
 from gossamer.policy.slow_hosts import SlowHosts
 from gossamer.policy.urls import host, redirect_target, registered_domain
@@ -75,11 +78,6 @@ log = logging.getLogger("gossamer.worker")
 
 _BLOCKING_STATUSES = (429, 503)
 """Statuses whose Retry-After blocks the whole domain, for all workers. More domains then wait."""
-_REST_SECONDS = 10.0
-"""Time for which a domain rests after a challenge or a captcha, for all workers, as after a Retry-After. A shorter one
-sends more requests that are refused; a longer one makes a crawl slow where a site refuses only some pages."""
-_RESTING_KINDS = ("challenge", "captcha")
-"""Kinds of refusals that are about the client. The others are about the page, and other pages may be had."""
 _PUNCTUAL_SECONDS = 0.001
 """A request that is due within this time starts without a timer. Must stay far below the gaps between requests, which
 it may shorten."""
@@ -155,6 +153,7 @@ class Fetcher:
         self._budget = budget
         self._open_browser = policy.open_browser
         self._refusals = policy.refusals
+        self._repeated = None if policy.refusals.accepts_repeats else RepeatedPages()
         self._sessions_of = policy.sessions_of
         self._browser: BrowserBackend | None = None
         self._last_context: Context | None = None
@@ -253,7 +252,7 @@ class Fetcher:
                         self._note_late(name, error, allowed=allowed, began=began)
                         return self._give_back(attempt)
                     self._count_response(attempt, name, fetched)
-                    if self._is_small_page(attempt, fetched):
+                    if self._is_small_page(attempt, fetched, name):
                         finished = await self._reader.read(attempt, fetched)
                         if attempt.content_encoding is not None or finished.size >= LARGE_BYTES:
                             await self._keep(attempt, finished)
@@ -346,7 +345,7 @@ class Fetcher:
         settlement = Settlement(attempt.lease, Outcome.FORWARDED, payload=attempt.packed_again())
         return fetched, FinishedLease(settlement, size=PAGE_OVERHEAD_BYTES)
 
-    def _is_small_page(self, attempt: Attempt, fetched: FetchResponse) -> bool:
+    def _is_small_page(self, attempt: Attempt, fetched: FetchResponse, name: str) -> bool:
         """Return whether the response is a small page, as most are, and neither a redirect nor perhaps a refusal, and
         no session has to look at it."""
         return (
@@ -356,6 +355,10 @@ class Fetcher:
             and fetched.moved_to is None
             and not self._keep_wire
             and not self._refusals.may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain))
+            and not (
+                self._repeated is not None
+                and self._repeated.may_repeat(attempt.lease.run.crawl.id.token, name, fetched.body)
+            )
         )
 
     def _backend(self, attempt: Attempt, request: FetchRequest) -> "FetchBackend":
@@ -446,19 +449,50 @@ class Fetcher:
             refusal = await self._find_refusal(attempt, fetched)
             if refusal is not None:
                 return self._fail_refused(attempt, fetched, refusal)
+        refusal = self._find_repeat(attempt, fetched)
+        if refusal is not None:
+            await self._rest(attempt, refusal)
+            return self._fail_refused(attempt, fetched, refusal)
         return await self._reader.read(attempt, fetched)
 
     async def _find_refusal(self, attempt: Attempt, fetched: FetchResponse) -> PageRefusal | None:
-        """Return the refusal that the response is, and let its domain rest if that is about the client. None: it is
-        none, or the request is for an asset."""
+        """Return the refusal that the response is, after a rest of its domain. None: it is none, or the request is for
+        an asset."""
         if attempt.payload.asset is not None:
             return None
         refusal = self._refusals.find(
-            fetched.status, fetched.headers, fetched.body, url=attempt.url, requested=attempt.requested_url
+            fetched.status,
+            fetched.headers,
+            fetched.body,
+            url=attempt.url,
+            requested=attempt.requested_url,
+            is_built=fetched.rendering is not None or bool(fetched.render_choice),
         )
-        if refusal is not None and refusal.kind in _RESTING_KINDS:
-            await self._block_domain(attempt, _REST_SECONDS)
+        if refusal is not None:
+            await self._rest(attempt, refusal)
         return refusal
+
+    def _find_repeat(self, attempt: Attempt, fetched: FetchResponse) -> PageRefusal | None:
+        """Return the refusal that a page is because many other paths of its site have got the same one."""
+        repeated, name, body = self._repeated, host(attempt.url), fetched.body
+        crawl = attempt.lease.run.crawl.id.token
+        if (
+            repeated is None
+            or fetched.status != 200
+            or attempt.chain
+            or attempt.method != "GET"
+            or attempt.payload.asset is not None
+            or not repeated.may_repeat(crawl, name, body)
+            or not is_html(content_type_of(header_lines(fetched.headers, "content-type")), body, fetched.headers)
+        ):
+            return None
+        return repeated.find(crawl, name, body, url=attempt.url)
+
+    async def _rest(self, attempt: Attempt, refusal: PageRefusal) -> None:
+        """Let the domain of a refusal rest for all workers, if such a refusal asks for that."""
+        in_a_row = self._counts.refusals.in_a_row.get(host(attempt.url), 0) + 1
+        if seconds := rest_seconds(refusal.kind, in_a_row):
+            await self._block_domain(attempt, seconds)
 
     async def _block_domain(self, attempt: Attempt, seconds: float) -> None:
         """Let no worker fetch from the attempt's domain for a time."""

@@ -52,7 +52,8 @@ Spiders = Annotated[
 
 @options.takes(
     "output", "csv_guard", "bus", "prefix", "concurrency", "processes", "contact", "resolve", "allow_network",
-    "ca_file", "http2", "refusal_rules", "egress", "frontier", "data_dir", "worker_render", "render_only",
+    "ca_file", "http2", "refusal_rules", "accept_refused", "egress", "frontier", "data_dir", "worker_render",
+    "render_only",
 )  # fmt: skip
 def worker(
     pool: Pool = SHARED_POOL,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gossamer.render.emptiness import needs_scripts
+from gossamer.policy.emptiness import needs_scripts
 
 WORDS = "<p>" + "Some words that a reader can read. " * 10 + "</p>"
 

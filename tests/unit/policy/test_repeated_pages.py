@@ -1,0 +1,80 @@
+"""The same page under many paths is a refusal; pages that differ for a reader, or name their original, are none."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gossamer.model.record import PageRefusal
+from gossamer.policy.repeated_pages import ALIKE, SAME, RepeatedPages
+
+HOST = "shop.test"
+BLOCKED = (
+    "<html><head><title>Shop</title><script>var t={nonce}</script></head><body><h1>Sorry</h1><p>We have seen unusual "
+    "activity. Request {path} has the number 7f3a-{nonce}9911-aa. It is {nonce:02}:12:01.</p>"
+    "<a href='/help?from={path}'>Help</a></body>"
+)
+MANY = 3 * (ALIKE + SAME)
+
+
+def refused(pages: RepeatedPages, path: str, body: str, *, crawl: str = "a") -> PageRefusal | None:
+    """The refusal that a page is, found as a worker does."""
+    source = body.encode()
+    for _ in range(2):  # the worker asks twice about a page that may be one
+        if not pages.may_repeat(crawl, HOST, source):
+            return None
+    return pages.find(crawl, HOST, source, url=f"https://{HOST}{path}")
+
+
+def test_the_same_page_under_many_paths_is_a_refusal_from_then_on() -> None:
+    pages = RepeatedPages()
+    found = [refused(pages, f"/p/{n}", BLOCKED.format(path=f"/p/{n}", nonce=n)) for n in range(MANY)]
+    assert found[: ALIKE + SAME] == [None] * (ALIKE + SAME)
+    assert [one and one.kind for one in found[ALIKE + SAME :]] == ["same"] * (MANY - ALIKE - SAME)
+    assert found[-1] is not None
+    assert found[-1].evidence[:3] == [
+        "status 200",
+        "title Shop",
+        f"the same page as at 10 other paths, such as /p/{ALIKE}",
+    ]
+    assert refused(pages, "/real", f"<title>Shop</title><h1>Table</h1><p>{'Oak. ' * 200}") is None
+    assert refused(pages, "/p/x", BLOCKED.format(path="/p/x", nonce=1)) is not None
+    assert refused(pages, "/p/x", BLOCKED.format(path="/p/x", nonce=1), crawl="b") is None
+
+
+INNOCENT: dict[str, Callable[[int], tuple[str, str]]] = {
+    "views of one path": lambda n: (f"/list?page={n}", "<title>List</title><p>Nothing here."),
+    "copies that name their original": lambda n: (
+        f"/s/{n}/offers", "<title>Offers</title><link rel='canonical' href='/offers'><p>Offers"),
+    "pictures": lambda n: (f"/comic/{n}", f"<title>Comic</title><p>Today</p><img src='/i/{n}.png'><a href='/'>All</a>"),
+    "months of a calendar": lambda n: (
+        f"/cal/{n}", f"<title>Calendar</title><p>No events.</p><a href='/cal/{n + 1}'>next</a>"),
+    "short texts": lambda n: (f"/note/{n}", f"<title>Note</title><p>Note number {n}"),
+    "badges of users": lambda n: (f"/u/{n}/badges", f"<title>Badges</title><p>None yet.</p><a href='/u/{n}'>user</a>"),
+    "forms": lambda n: (f"/vote/{n}", f"<title>Vote</title><form action='/vote/{n}/yes'><button>Yes</button></form>"),
+    "titles of their own": lambda n: (f"/p/{n}", f"<title>Page {n}</title><p>To be written."),
+    "without titles": lambda n: (f"/p/{n}", "<p>x"),
+    "data": lambda n: (f"/p/{n}", "{}"),
+    "large": lambda n: (f"/p/{n}", "<title>Shop</title>" + "x" * 50_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INNOCENT)
+def test_pages_that_only_look_alike_are_none(name: str) -> None:
+    pages = RepeatedPages()
+    assert not any(refused(pages, *INNOCENT[name](n)) for n in range(MANY))
+
+
+def test_other_pages_between_them_hide_the_same_page_only_if_they_look_like_it() -> None:
+    pages = RepeatedPages()
+    found = []
+    for n in range(MANY):
+        found.append(refused(pages, f"/p/{n}", BLOCKED.format(path=f"/p/{n}", nonce=n)))
+        assert refused(pages, f"/q/{n}", f"<title>Page {n}</title><p>{n}") is None
+    assert found[-1] is not None
+
+
+def test_old_pages_are_forgotten() -> None:
+    pages = RepeatedPages()
+    for n in range(5000):
+        pages.may_repeat("a", HOST, f"<title>{n}</title>".encode())
+    assert len(pages._new) + len(pages._old) <= 2048
