@@ -15,6 +15,8 @@ _HIDDEN = re.compile(rb"<!--|<(head|script|style|template|svg|noscript)\b")
 _HIDDEN_OR_LINK = re.compile(rb"<!--|<(head|script|style|template|svg|noscript|a)\b")
 _TAG = re.compile(rb"<[^<>]*>")
 _LINK = re.compile(rb"<a\s[^<>]*href")
+_BUTTON = re.compile(rb"""<input\b[^<>]*type\s*=\s*["']?(?:submit|button)[^<>]*>""")
+_LABEL = re.compile(rb"""value\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'|([^\s"'<>]+))""")
 _LEADING_ON = re.compile(rb"<a\s[^<>]*href|<iframe\b")
 _SCRIPT = re.compile(rb"<script\b")
 
@@ -40,8 +42,10 @@ def is_shell(body: bytes) -> bool:
 
 
 def shown_text(body: bytes) -> str:
-    """Return the text that a page in lower case shows, without its title."""
-    return text_of(shown_source(body)).decode("utf-8", "replace")
+    """Return the text that a page in lower case shows, without its title, and then the labels of its buttons."""
+    shown = shown_source(body)
+    labels = [b"".join(value) for button in _BUTTON.findall(shown) for value in _LABEL.findall(button)]
+    return b" ".join((text_of(shown), *labels)).decode("utf-8", "replace")
 
 
 def text_beside_links(body: bytes) -> str:
@@ -59,7 +63,7 @@ def shown_source(body: bytes, hidden: re.Pattern[bytes] = _HIDDEN) -> bytes:
         found = body.find(end, begin.end())
         if found < 0:
             return b" ".join(parts)
-        at = found + len(end)
+        at = body.find(b">", found) + 1 or len(body)
     return b" ".join((*parts, body[at:]))
 
 

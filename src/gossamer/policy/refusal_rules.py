@@ -13,7 +13,7 @@ import msgspec
 
 from gossamer.model.record import RefusalKind
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of the rules, which records of refused pages name."""
 
 MOST_BYTES: Final = 48 * 1024
@@ -22,6 +22,8 @@ makes larger pages cost the search."""
 LARGEST_BYTES: Final = 256 * 1024
 """Largest body of a refusal that is known by its title. Such pages have the menus and scripts of their site around
 them."""
+SHORTEST_BYTES: Final = 4096
+"""Largest page that is looked at because it has next to nothing but scripts."""
 BY_SITE: Final = frozenset(("challenge", "captcha", "denied", "login", "consent", "same"))
 """Kinds by which a site refuses this client, or visitors of its kind. The others say that there is nothing to read."""
 
@@ -45,6 +47,8 @@ class RefusalRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Texts of which the source has none."""
     headings: tuple[str, ...] = ()
     """Headings, of which the first `<h1>` of the page is one, or one of its parts as in titles."""
+    ends: tuple[str, ...] = ()
+    """Ends of texts. The title, or a part of it, ends with one of them, and so does the first `<h1>`."""
     says: tuple[str, ...] = ()
     """Texts of which the page shows one at least to its reader."""
     most_bytes: int | None = None
@@ -103,18 +107,46 @@ _TITLES_OF_NOT_FOUND: Final = (
 )  # fmt: skip
 _CLEAR_HEADINGS: Final = tuple(text for text in _TITLES_OF_NOT_FOUND if text not in ("404", "not found"))
 """Those that are no names of roads or books, which a page would have as title and heading."""
-_SAYING_NOT_FOUND: Final = (
-    *_NOT_FOUND, "you are looking for", "you're looking for", "you were looking for", "you requested",
-    "you have requested", "tried to reach", "requested page", "requested url", "could not be found", "cannot be found",
-    "can't be found", "couldn't find", "could not find", "can't find", "cannot find", "was not found",
-    "no longer exist", "no longer available", "does not exist", "doesn't exist", "been removed",
-    "been moved", "moved or deleted",
-    "wurde nicht gefunden", "existiert nicht", "nicht verfügbar", "gibt es nicht", "n'existe pas", "n'existe plus",
-    "a été déplacée", "no existe", "no se ha encontrado", "no encontramos", "non esiste", "non è stata trovata",
-    "não existe", "não foi encontrada", "bestaat niet", "niet gevonden", "nie istnieje", "не существует",
-    "не найдена", "見つかりません", "不存在", "찾을 수 없",
+_ENDS_OF_NOT_FOUND: Final = (
+    "not found", "could not be found", "couldn't be found", "cannot be found", "can't be found", "no longer available",
+    "no longer exists", "does not exist", "doesn't exist", "not available", "nicht gefunden", "nicht vorhanden",
+    "nicht mehr verfügbar", "nicht verfügbar", "existiert nicht", "introuvable", "non trouvé", "non trouvée",
+    "n'existe pas", "n'existe plus", "no encontrado", "no encontrada", "no existe", "no disponible", "non trovato",
+    "non trovata", "non esiste", "não encontrado", "não encontrada", "não existe", "niet gevonden", "bestaat niet",
+    "не найден", "не найдена", "не найдено", "не существует", "не знайдено", "見つかりません", "不存在", "未找到",
+    "찾을 수 없습니다", "bulunamadı", "nie znaleziono", "nenalezen", "nenalezena", "hittades inte", "ikke fundet",
+    "ikke funnet",
 )  # fmt: skip
-_SENTENCES_OF_NOT_FOUND: Final = tuple(text for text in _SAYING_NOT_FOUND if text not in _NOT_FOUND)
+"""Ends of titles and headings of pages about something that is not there: a product, a job."""
+_DIRECTIONS: Final = (
+    *(
+        f"{noun} you {verb}"
+        for noun in (
+            "page", "product", "item", "article", "document", "file", "job", "position", "content", "resource",
+            "listing", "link", "address", "url", "site",
+        )
+        for verb in (
+            "are looking for", "were looking for", "requested", "have requested", "tried", "are trying", "want",
+        )
+    ),
+    *(f"{noun} you're looking for" for noun in ("page", "product", "item", "article", "job")),
+    "requested page", "requested url", "requested resource", "mistyped", "typed incorrectly", "typed the address",
+    "check the address", "check the url", "check the spelling", "back to the home", "return to the home",
+    "go to the home", "go to our home", "back to home", "go home", "me home", "return home", "continue shopping",
+    "to our homepage", "to the homepage", "to homepage", "to the start page", "zur startseite", "gesuchte",
+    "angeforderte", "aufgerufene seite", "que vous cherchez", "que vous recherchez", "demandée", "à l'accueil",
+    "page d'accueil", "que buscas", "que busca", "solicitada", "al inicio", "richiesta", "alla home", "que procura",
+    "opgevraagde", "naar de home", "запрошенн", "запрашиваем", "на главную", "お探し", "ホームへ", "返回首页", "홈으로",
+)  # fmt: skip
+"""Texts that tell a visitor of a missing page about the request, or where to go. No book or road has them."""
+_SENTENCES_OF_NOT_FOUND: Final = (
+    *_DIRECTIONS, "was not found", "we could not find", "we couldn't find", "we can't find", "could not be found",
+    "cannot be found", "can't be found", "couldn't be found", "no longer exist", "does not exist", "doesn't exist",
+    "did not exist", "been removed", "been moved", "moved or deleted", "moved or removed", "wurde nicht gefunden",
+    "existiert nicht", "gibt es nicht", "n'existe pas", "n'existe plus", "a été déplacée", "no existe",
+    "no se ha encontrado", "no encontramos", "non esiste", "non è stata trovata", "não existe", "não foi encontrada",
+    "bestaat niet", "nie istnieje", "не существует",
+)  # fmt: skip
 _SPARED_BY_NOT_FOUND: Final = ("404", "410", "not-found", "not_found", "notfound", "error", "missing")
 _OF_ARTICLES: Final = (
     "<article",
@@ -143,10 +175,21 @@ _TITLES_OF_CONSENT: Final = (
 )  # fmt: skip
 _SAYING_CONSENT: Final = (
     "accept all", "reject all", "accept and continue", "agree and continue", "i agree", "i accept", "accept cookies",
-    "consent to", "manage options", "manage preferences", "our partners", "alle akzeptieren", "alles akzeptieren",
+    "consent to", "manage options", "manage preferences", "our partners", "einverstanden",
+    "alle akzeptieren", "alles akzeptieren",
     "akzeptieren", "zustimmen", "einwilligen", "tout accepter", "tout refuser", "accepter", "aceptar", "accetta",
     "accepteren", "akkoord", "aceitar", "zaakceptuj", "accepterar", "godkänn",
 )  # fmt: skip
+_ABOUT_CONSENT: Final = (
+    *_SAYING_CONSENT,
+    "cookie",
+    "tracking",
+    "consent",
+    "partner",
+    "werbung",
+    "publicité",
+    "privacy",
+)
 _OF_QUESTIONS: Final = ("<form", "<button", "role=button", "type=submit", "<iframe")
 _SPARED_BY_CONSENT: Final = (
     "consent",
@@ -442,7 +485,7 @@ RULES: Final = (
         kind="consent",
         redirects_to_consent=True,
         any_source=_OF_QUESTIONS,
-        says=_SAYING_CONSENT,
+        says=_ABOUT_CONSENT,
         most_links=60,
     ),
     *(
@@ -477,6 +520,17 @@ RULES: Final = (
         )
         for name in ("title_and_heading", "title_and_sentence", "heading_and_sentence")
     ),
+    RefusalRule(
+        name="not_found_something",
+        kind="not_found",
+        statuses=(200,),
+        ends=_ENDS_OF_NOT_FOUND,
+        says=_DIRECTIONS,
+        lacks=_OF_ARTICLES,
+        most_bytes=LARGEST_BYTES,
+        most_text=700,
+        spares=_SPARED_BY_NOT_FOUND,
+    ),
     # --- shells: scripts would build the page
     RefusalRule(
         name="shell",
@@ -485,5 +539,14 @@ RULES: Final = (
         is_shell=True,
         any_source=_OF_SHELLS,
         lacks=_OF_SHOWS,
+    ),
+    RefusalRule(
+        name="scripts_alone",
+        kind="empty",
+        statuses=(200,),
+        is_shell=True,
+        lacks=(*_OF_SHOWS, "<img", "<svg"),
+        most_bytes=SHORTEST_BYTES,
+        most_text=0,
     ),
 )

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from gossamer.model.record import PageRefusal, RefusalKind
-from gossamer.policy.refusal_rules import LARGEST_BYTES, MOST_BYTES, RULES, VERSION, RefusalRule
+from gossamer.policy.refusal_rules import LARGEST_BYTES, MOST_BYTES, RULES, SHORTEST_BYTES, VERSION, RefusalRule
 
 _TITLE_WITHIN: Final = 2048
 """Bytes from the beginning in which the title of a page is searched before anything else. More cost time for each
@@ -76,6 +76,7 @@ class RefusalFinder:
             title for rule in of_pages if (rule.most_bytes or 0) > MOST_BYTES for title in rule.titles
         )
         self._headings = frozenset(heading for rule in of_pages for heading in rule.headings)
+        self._ends = tuple(end for rule in of_pages for end in rule.ends)
         self._of_shells = tuple(text.encode() for rule in of_pages if rule.is_shell for text in rule.any_source)
         untitled = [rule for rule in of_pages if rule.source and not rule.titles and not rule.redirects_to_login]
         self._untitled = tuple(rule.source[0].encode() for rule in untitled if rule.name not in self._own)
@@ -87,7 +88,7 @@ class RefusalFinder:
         size = len(body)
         if size > MOST_BYTES:
             title = _begin_of(body, b"<title", _TITLE_WITHIN) if size <= LARGEST_BYTES else ""
-            return bool(title) and not self._titles_of_large.isdisjoint(_parts(title))
+            return bool(title) and self._is_of_large(_parts(title))
         if status != 200 or redirected:
             return True
         if self._sought:
@@ -97,7 +98,8 @@ class RefusalFinder:
                 return True
         title = _begin_of(body, b"<title", _TITLE_WITHIN)
         if title:
-            if not self._titles.isdisjoint(_parts(title)):
+            parts = _parts(title)
+            if not self._titles.isdisjoint(parts) or any(part.endswith(self._ends) for part in parts):
                 return True
         elif size <= _UNTITLED_BYTES:
             source = body.lower()
@@ -109,7 +111,11 @@ class RefusalFinder:
         if not self._of_shells or not _has_scripts_alone(body):
             return False
         source = body.lower().replace(b'"', b"").replace(b"'", b"")
-        return any(each in source for each in self._of_shells)
+        return any(each in source for each in self._of_shells) or (len(body) <= SHORTEST_BYTES and b"<p" not in source)
+
+    def _is_of_large(self, parts: Sequence[str]) -> bool:
+        """Return whether parts of a title are those of refusals that may be large pages."""
+        return not self._titles_of_large.isdisjoint(parts) or any(part.endswith(self._ends) for part in parts)
 
     def find(
         self,
@@ -176,9 +182,12 @@ class _Evidence:
         return None if value is None else [f"header {name}: {value[:_TITLE_CHARACTERS]}"]
 
     def _of_title(self, rule: RefusalRule) -> list[str] | None:
-        if not rule.titles:
+        if not (rule.titles or rule.ends):
             return []
-        return [f"title {self._title}"] if set(rule.titles).intersection(_parts(self._title)) else None
+        parts = _parts(self._title)
+        if rule.ends:
+            return [f"title {self._title}"] if any(part.endswith(rule.ends) for part in parts) else None
+        return [f"title {self._title}"] if set(rule.titles).intersection(parts) else None
 
     def _of_source(self, rule: RefusalRule) -> list[str] | None:
         if any(map(self._has, rule.lacks)) or not all(map(self._has, rule.source)):
@@ -215,7 +224,7 @@ class _Evidence:
         return []
 
     def _of_text(self, rule: RefusalRule) -> list[str] | None:
-        if not (rule.headings or rule.says or rule.is_shell or rule.most_text is not None):
+        if not (rule.headings or rule.ends or rule.says or rule.is_shell or rule.most_text is not None):
             return []
         from gossamer.policy.emptiness import is_shell, shown_text, text_beside_links  # late: few pages get here
 
@@ -225,9 +234,10 @@ class _Evidence:
             if not is_shell(body):
                 return None
             found.append("scripts, and next to nothing to read")
-        if rule.headings:
-            heading = _begin_of(body, b"<h1", len(body))
-            if not set(rule.headings).intersection(_parts(heading)):
+        if rule.headings or rule.ends:
+            heading = " ".join(_begin_of(body, b"<h1", len(body)).split())
+            parts = _parts(heading)
+            if not set(rule.headings).intersection(parts) and not any(part.endswith(rule.ends) for part in parts):
                 return None
             found.append(f"heading {heading}")
         if rule.most_text is not None:

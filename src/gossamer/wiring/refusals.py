@@ -18,12 +18,12 @@ _MAX_FILE_BYTES = 256 * 1024
 _MAX_RULES = 200
 """Rules of a file. Each costs time for each page that may be refused."""
 _SIGNS = (
-    "header", "titles", "source", "any_source", "headings", "says", "is_shell", "redirects_to_login",
+    "header", "titles", "source", "any_source", "headings", "ends", "says", "is_shell", "redirects_to_login",
     "redirects_to_consent", "leads_back",
 )  # fmt: skip
 """Fields of which a rule needs one: statuses and sizes alone would refuse pages."""
 
-_SHOWN = ("titles", "headings", "says", "spares")
+_SHOWN = ("titles", "headings", "ends", "says", "spares")
 """Fields with texts that a reader sees."""
 _OF_SOURCE = ("source", "any_source", "lacks")
 """Fields with texts of the source."""
@@ -70,13 +70,14 @@ def _checked(rule: RefusalRule, names: list[str]) -> RefusalRule:
     signs = [name for name in _SIGNS if getattr(rule, name)]
     if len(signs) + bool(rule.statuses) + (rule.most_bytes is not None) + (len(rule.source) > 1) < 2 or not signs:
         raise BadInput(f"{begin} needs two signs at least, one of them of {', '.join(_SIGNS)}: one alone is on pages.")
-    texts = (rule.titles, rule.source, rule.any_source, rule.lacks, rule.headings, rule.says, rule.spares)
+    texts = (rule.titles, rule.source, rule.any_source, rule.lacks, rule.headings, rule.ends, rule.says, rule.spares)
     if not all(text for each in texts for text in each):
         raise BadInput(f"{begin} has an empty text, which is on every page.")
     if (not rule.statuses or 200 in rule.statuses) and not (
         rule.titles
         or rule.source
         or rule.headings
+        or rule.ends
         or rule.is_shell
         or rule.redirects_to_login
         or rule.redirects_to_consent

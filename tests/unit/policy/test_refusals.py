@@ -221,7 +221,7 @@ def test_the_source_of_a_refusal_in_a_long_article_is_none(page: Page) -> None:
 def test_every_rule_needs_several_signs(rule: object) -> None:
     signs = (
         "statuses", "header", "titles", "source", "most_bytes", "redirects_to_login", "leads_back", "any_source",
-        "headings", "says", "is_shell", "redirects_to_consent",
+        "headings", "ends", "says", "is_shell", "redirects_to_consent",
     )  # fmt: skip
     assert sum(bool(getattr(rule, name)) for name in signs) >= 2
 
