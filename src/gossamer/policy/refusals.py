@@ -32,6 +32,8 @@ _LOGIN_SEGMENTS: Final = frozenset(
     ("login", "log-in", "log_in", "signin", "sign-in", "sign_in", "wp-login", "logon", "anmelden", "connexion")
 )
 """Segments of paths that are those of a login, without their extensions."""
+_ABOUT_LOGINS: Final = frozenset(("help", "docs", "faq", "kb"))
+"""Segments of paths of pages that are about logins."""
 _CONSENT_LABELS: Final = ("consent", "guce", "myprivacy", "cookiewall")
 """Labels of hosts that ask for consent."""
 _CONSENT_SEGMENTS: Final = (
@@ -295,7 +297,7 @@ def _begin_of(body: bytes, tag: bytes, within: int) -> str:
             return ""
     text = body[begin : begin + 2 * _TITLE_CHARACTERS].partition(_ENDS_OF[tag])[0].partition(b">")[2]
     if b"<" in text:  # there are elements in it
-        text = b" ".join(part.rpartition(b">")[2] for part in text.split(b"<"))
+        text = b" ".join(b" ".join(part.rpartition(b">")[2] for part in text.split(b"<")).split())
     return text.decode("utf-8", "replace").lower()
 
 
@@ -347,4 +349,5 @@ def _asks_for_consent(url: str) -> bool:
 
 def _is_login(url: str) -> bool:
     """Return whether the path of a URL is that of a login."""
-    return any(part.partition(".")[0] in _LOGIN_SEGMENTS for part in urlsplit(url.lower()).path.split("/"))
+    segments = urlsplit(url.lower()).path.split("/")
+    return _ABOUT_LOGINS.isdisjoint(segments) and any(part.partition(".")[0] in _LOGIN_SEGMENTS for part in segments)

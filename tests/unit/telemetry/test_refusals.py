@@ -1,7 +1,14 @@
 """Hosts that refuse many pages in a row are named, until they send pages again."""
 
+from gossamer.policy.refusal_rests import IN_A_ROW
 from gossamer.telemetry.logs import Troubles
-from gossamer.telemetry.refusals import IN_A_ROW, RefusingHosts, mostly_refused, refusals_text, refusing_lines
+from gossamer.telemetry.refusals import (
+    RefusingHosts,
+    mostly_refused,
+    refusals_text,
+    refused_by_sites,
+    refusing_lines,
+)
 
 
 def test_a_host_that_refuses_many_in_a_row_is_a_trouble_until_it_sends_a_page() -> None:
@@ -46,3 +53,18 @@ def test_refusals_in_words() -> None:
         "the last 12 of 12.test were all refused",
         "and so were those of 2 other hosts",
     ]
+
+
+def test_pages_that_are_missing_or_empty_are_no_refusals_by_the_site() -> None:
+    failed = {"refused_not_found": 9, "refused_empty": 4, "refused_same": 1}
+    assert refused_by_sites(failed) == {"same": 1}
+    assert not mostly_refused(failed, fetched=2)
+    text = refusals_text({"refused_empty": 4}, fetched=2)
+    assert text.startswith("4 responses without a page: The page is empty until scripts have built it.")
+    told: list[str] = []
+    hosts = RefusingHosts(Troubles(told.append))
+    for _ in range(IN_A_ROW):
+        hosts.on_refusal("old.test", "refused_not_found")
+        hosts.on_refusal("shell.test", "refused_empty")
+    assert hosts.shown() == {"shell.test": IN_A_ROW}
+    assert told[0].startswith("shell.test has sent empty shells in place of 10 pages in a row")

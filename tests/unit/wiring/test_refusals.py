@@ -91,3 +91,27 @@ def test_a_rule_that_cannot_hold_is_refused_with_its_file(tmp_path: Path, text: 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot read .*none\.yaml"):
         load_refusals(load({"fetch.refusal_rules": str(tmp_path / "none.yaml")}, config=None))
+
+
+def test_kinds_that_are_accepted_are_pages(tmp_path: Path) -> None:
+    shell = "<title>Shop</title><div id=root></div><script src=/a.js></script>"
+    assert found(DEFAULT_FINDER, 200, shell) == ("shell", VERSION)
+    path = tmp_path / "rules.yaml"
+    path.write_text(RULES)
+    for more in ({}, {"fetch.refusal_rules": str(path)}):
+        rules = load_refusals(load({"fetch.accept_refused": ["empty", "same"], **more}, config=None))
+        assert found(rules, 200, shell) is None
+        assert rules.accepts_repeats
+
+
+def test_a_rule_may_ask_for_headings_and_for_what_a_reader_sees(tmp_path: Path) -> None:
+    signs = 'headings: ["We are CLOSED"], says: [Monday], most_text: 60, lacks: [<pre]'
+    rules = finder(tmp_path, f"rules: [{{name: closed, kind: denied, {signs}}}]")
+    assert found(rules, 200, "<h1 class=x>We are <b>closed</b></h1><p>Come back on Monday.") == ("closed", 1)
+    for page in (
+        "<h1>We are closed</h1><p>Come on Sunday.",
+        "<h1>We are closed</h1><pre>Monday",
+        "<p>We are closed Monday",
+    ):
+        assert found(rules, 200, page) is None
+    assert found(rules, 200, f"<h1>We are closed</h1><p>Monday{' is a day' * 20}") is None
