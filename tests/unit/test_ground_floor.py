@@ -281,6 +281,7 @@ FALSE_ALARMS = {
     ("http_servers", "fakeweb/src/gossamer_fakeweb/hostile/gates.py"),
     ("http_servers", "valkey/__main__.py"),  # tries whether the port is free
     ("path_segments", "policy/refusals.py"),  # an address as a page may spell it
+    ("path_segments", "policy/page_fingerprints.py"),  # the same
     ("durable_files", "wiring/frontier.py"),  # a setting
     ("durable_files", "src/gossamer_platform/node/build.py"),  # programs that run without this package
     ("durable_files", "src/gossamer_platform/node/shim.py"),

@@ -9,6 +9,7 @@ from gossamer.errors import NotSentInTime
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.model.request import Outcome
 from gossamer.policy.lateness import send_by
+from gossamer.policy.refusals import DEFAULT_FINDER
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally
 from gossamer.worker.fetcher import Fetcher
@@ -37,7 +38,8 @@ async def test_a_request_may_be_late_by_what_connecting_takes_and_no_more() -> N
     nothing = cast(Any, SimpleNamespace(frontier=None, holder=None, retrier=None, keep_wire=False, retries=0))
     nothing.retry_base_seconds, nothing.asset_bytes, nothing.body_bytes, nothing.tally = 0.0, 0, 0, Tally()
     nothing.open_browser = None
-    nothing.sessions_of = nothing.refusals = None
+    nothing.sessions_of = None
+    nothing.refusals = DEFAULT_FINDER
     nothing.proxies = WorkerProxies(ProxyOptions(), Tally().fail_proxy, Troubles())
     robots = cast(Any, SimpleNamespace(allows_at_once=lambda attempt: True))
     fetcher = Fetcher(
