@@ -15,7 +15,7 @@ _TITLE_WITHIN: Final = 2048
 """Bytes from the beginning in which the title of a page is searched before anything else. More cost time for each
 page."""
 _HEADING_WITHIN: Final = 4096
-"""The same for its heading."""
+"""Bytes from the beginning in which the heading of a page is searched."""
 _SHELL_BYTES: Final = 16 * 1024
 """Largest page that may be a shell. More cost time for each page without links."""
 _SCRIPT_WITHIN: Final = 2048
