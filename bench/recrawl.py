@@ -2,6 +2,7 @@
 
     python -m bench.recrawl                      # 10,000 pages, 60 days, about two minutes
     python -m bench.recrawl --pages 1000 --days 40 --plot docs/images/recrawl.svg
+    python -m bench.recrawl --pages 800 --days 40 --plot-budgets docs/images/recrawl-budgets.svg
 
 The pages change as those of real sites do: at random with a constant rate, with a daily rhythm, in bursts, with dates
 that always say "now", and with entity tags that change by themselves. Every 20 days a new template changes the bytes of
@@ -20,7 +21,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -48,6 +49,8 @@ _BURST = 6
 """Mean number of changes of a burst, within an hour."""
 _TRUSTED = 0.8
 """Share of truthful dates from which a site's dates are used."""
+BUDGETS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
+"""Fetches a day for each page, of the comparison of budgets."""
 LIMITS = IntervalLimits(shortest=600.0, longest=60 * DAY)
 _GAMMA = 0.5772156649015329
 
@@ -402,6 +405,26 @@ def plot(found: Comparison, days: float) -> str:
     )
 
 
+def freshness_by_budget(count: int, days: float, seed: int) -> dict[str, list[tuple[float, float]]]:
+    """Return for each rule the share of up-to-date copies at each budget, in fetches a day for each page."""
+    courses: dict[str, list[tuple[float, float]]] = {}
+    for fetches in BUDGETS:
+        for name, result in compare(count, days, seed, fetches).results.items():
+            courses.setdefault(name, []).append((fetches, result.freshness))
+    return courses
+
+
+def plot_budgets(courses: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Return a picture: the share of up-to-date copies by budget, for each rule."""
+    shares = [share for course in courses.values() for _, share in course]
+    return chart(
+        "What a budget buys (share of pages that are up to date)",
+        Axis("visits a day for each page", BUDGETS[0], BUDGETS[-1], is_logarithmic=True),
+        Axis("up to date", math.floor(10 * min(shares)) / 10, 1),
+        [Line(name, course) for name, course in courses.items()],
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=10_000)
@@ -409,7 +432,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fetches", type=float, default=1.0, help="budget: fetches a day for each page")
     parser.add_argument("--plot", type=Path, help="write the picture to this file")
+    parser.add_argument(
+        "--plot-budgets", type=Path, help="compare several budgets, and write that picture to this file"
+    )
     arguments = parser.parse_args()
+    if arguments.plot_budgets:
+        courses = freshness_by_budget(arguments.pages, arguments.days, arguments.seed)
+        arguments.plot_budgets.write_text(plot_budgets(courses))
+        for name, course in courses.items():
+            print(f"| {name} | " + " | ".join(f"{share:.1%}" for _, share in course) + " |")
+        return 0
     found = compare(arguments.pages, arguments.days, arguments.seed, arguments.fetches)
     print(table(found))
     print(f"\nThe least possible cost of pages that change at random is {found.optimum:.3f}.")

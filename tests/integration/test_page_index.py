@@ -11,6 +11,7 @@ import pytest
 
 from gossamer.bus.base import Topics
 from gossamer.errors import BadInput
+from gossamer.fresh.database import open_database
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.page import ChangeKind, Fetch, Found, PageState, VisitSchedule
 from gossamer.fresh.rounds import KeptCrawl
@@ -18,6 +19,7 @@ from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, RevisitRule, Terms
 from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits
 from gossamer.policy.sketches import sketch_of
+from gossamer.policy.urls import fingerprint
 from gossamer.services.recrawler import Recrawler
 from tests.servers.postgresql import PostgreSql, postgresql
 
@@ -403,6 +405,62 @@ def test_an_announced_url_is_the_page_that_the_crawl_means(tmp_path: Path) -> No
     announced = index.announce({"https://a.test/x?b=2&utm_source=me&a=1": int(NOW) + 9}, is_certain=True)
     assert announced == (1, ())
     index.close()
+
+
+FIRST_TABLES = (
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE domains (number {serial}, name TEXT UNIQUE NOT NULL, price DOUBLE PRECISION, rate DOUBLE PRECISION)",
+    "CREATE TABLE pages (key BIGINT PRIMARY KEY, url TEXT NOT NULL, domain INTEGER NOT NULL, state SMALLINT NOT NULL, "
+    "fetched BIGINT NOT NULL, due BIGINT NOT NULL, depth INTEGER NOT NULL, round INTEGER NOT NULL, "
+    "facts {blob} NOT NULL)",
+    "CREATE TABLE changes (number {serial}, id TEXT UNIQUE NOT NULL, at DOUBLE PRECISION NOT NULL, "
+    "change {blob} NOT NULL)",
+)
+"""Tables of the first release, as far as they have rows here."""
+
+
+def test_an_index_of_the_first_release_goes_on_and_fetches_nothing_again(address: str) -> None:
+    database = open_database(address, "0123456789abcdef")
+    database.prepare(FIRST_TABLES)
+    database.run("INSERT INTO facts (name, value) VALUES ('format', '1'), ('crawl', 'cli/one')")
+    database.run("INSERT INTO domains (name, price, rate) VALUES ('a.test', 100.0, 0.00001)")
+    url, due = "https://a.test/x", int(NOW + DAY_SECONDS)
+    facts = msgspec.msgpack.encode([b"visit", 7, 8, b"", 0, int(NOW), '"tag"', int(NOW)])
+    row = [fingerprint(url, seed=0), url, 1, PageState.LIVE, int(NOW), due, 2, 0, facts]
+    database.run("INSERT INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    change = msgspec.msgpack.encode({"url": url, "change": "new", "at": NOW, "id": "a"})
+    database.run("INSERT INTO changes (id, at, change) VALUES ('a', ?, ?)", [NOW, change])
+    database.close()
+
+    index = PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
+    index.clock = lambda: NOW + 60
+    index.plan(None)
+    page = index.page(url)
+    assert page is not None
+    assert (page.facts.etag, page.facts.body, page.depth) == ('"tag"', 7, 2)
+    assert index.known([page.key]) == {page.key}
+    begun = index.begin_round(NOW + 60, only_due=True, most=9)
+    assert index.visits(begun, after=-(1 << 63), limit=9) == []
+    told = index.last_change()
+    for visit, link_set in ((1, 5), (2, 6)):
+        found = fetch("a.test/x", visit, body=7, at=NOW + visit * DAY_SECONDS, link_set=link_set, sketch=b"a")
+        index.settle([msgspec.structs.replace(found, text=8)])
+    assert [change.what for change in index.changes(told)] == [("links",)], "what it did not know before is no change"
+    index.close()
+
+
+def test_an_index_of_a_newer_release_is_refused(index: PageIndex, address: str) -> None:
+    index.note("format", "2")
+    with pytest.raises(BadInput, match=r"was written by a newer release of Gossamer\. Upgrade this one"):
+        PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
+
+
+def test_the_outlook_of_a_budget_that_is_too_small_has_the_one_that_would_do(index: PageIndex) -> None:
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1) for number in range(60)])
+    index.plan(1 / DAY_SECONDS)
+    assert index.outlooks()["a.test"].needed * DAY_SECONDS == pytest.approx(2)
+    index.plan(10 / DAY_SECONDS)
+    assert index.outlooks()["a.test"].needed == 0
 
 
 def test_the_index_of_another_crawl_is_refused(index: PageIndex, address: str) -> None:

@@ -461,6 +461,7 @@ def test_commands_tell_how_fresh_pages_are_and_when_they_are_visited(tmp_path: P
     visits = json.loads(output_of("why", f"{site.url}/a.html", "--json"))["visits"]
     assert visits["state"] == "live"
     assert visits["due"] > visits["fetched"]
+    assert visits["interval"] > 0
     assert "  visits   live, fetched" in output_of("why", f"{site.url}/a.html")
     name = json.loads(output_of("crawls", "list", "--json"))["crawls"][0]["crawl_id"]
     output_of("crawls", "delete", name, "--yes")

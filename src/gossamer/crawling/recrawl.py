@@ -9,7 +9,6 @@ two, the same command finds the round and enters what is left of it; what has en
 """
 
 import asyncio
-import math
 import time
 from collections.abc import Iterator
 
@@ -21,8 +20,7 @@ from gossamer.crawling.visits import Visits
 from gossamer.crawling.work import CrawlResult, Observer, WorkControl
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.page import Change, IndexedPage
-from gossamer.fresh.rounds import RoundPlanner
-from gossamer.policy.revisits import DAY_SECONDS
+from gossamer.fresh.rounds import RoundPlanner, shortfall_sentence
 from gossamer.policy.scope import scope_of
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
@@ -180,11 +178,7 @@ class Recrawl:
         for one in await asyncio.to_thread(planner.plan):
             if one.name not in self._told and options is not None:
                 self._told.add(one.name)
-                self._observer.say(
-                    f"The budget is too small to visit each of the {one.pages:,} pages of {one.name} once in "
-                    f"{options.longest / DAY_SECONDS:g} days: that takes {math.ceil(one.needed * DAY_SECONDS):,}/1d "
-                    "for them alone."
-                )
+                self._observer.say(shortfall_sentence(one, options.longest))
 
     async def _wait_until_due(self, index: PageIndex) -> None:
         """Wait until a page is due, at least a moment, or the command is interrupted."""

@@ -139,6 +139,8 @@ class DomainOutlooks(NamedTuple):
     """Expected share of pages that are as the index has them."""
     doubled: float
     """Expected share with twice the budget."""
+    needed: float
+    """Fetches per second that reach the longest age of each page, if the budget does not. 0: it does."""
 
 
 class DomainFigures(NamedTuple):
@@ -605,6 +607,10 @@ class PageIndex:
             schedule = msgspec.structs.replace(schedule, no_training=LEVELS[rule.level])
         return schedule
 
+    def interval(self, page: IndexedPage) -> float:
+        """Return the seconds between two visits of a page, without jitter and windows."""
+        return page.interval(self._schedule_of(page))
+
     def _rates(self) -> dict[int, list[tuple[float, float]]]:
         """Return by domain the change rates and weights of its pages, without those that are gone."""
         pages: dict[int, list[tuple[float, float]]] = {}
@@ -625,7 +631,8 @@ class PageIndex:
             now = outlook(classes, price, limits)
             doubled = price_for(classes, 2 * now.fetches, limits)
             more = outlook(classes, doubled if isinstance(doubled, float) else price, limits)
-            found[name] = DomainOutlooks(now.fetches, now.freshness, more.freshness)
+            needed = sum(one.number for one in classes) / limits.longest if price >= _HIGHEST_PRICE else 0.0
+            found[name] = DomainOutlooks(now.fetches, now.freshness, more.freshness, needed)
         return found
 
     def figures(self, now: float) -> list[DomainFigures]:

@@ -17,6 +17,7 @@ from gossamer.fresh.validators import conditional_headers
 from gossamer.model.crawl import Crawl, QueryOrder, RevisitOptions, Terms
 from gossamer.model.request import Batch, Payload, pack
 from gossamer.policy.priorities import LOWEST_PRIORITY, PRIORITY_STEP
+from gossamer.policy.revisits import DAY_SECONDS
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
 
 _ALL: Final = 1 << 62
@@ -57,6 +58,14 @@ class KeptCrawl(msgspec.Struct, frozen=True, kw_only=True):
             )
             batch.payloads = [*(batch.payloads or ()), pack(payload)]
         return list(batches.values())
+
+
+def shortfall_sentence(one: BudgetShortfall, longest: float) -> str:
+    """Return that a budget is too small, and the one that would do, for a person. `longest`: age in seconds."""
+    return (
+        f"The budget is too small to visit each of the {one.pages:,} pages of {one.name} once in "
+        f"{longest / DAY_SECONDS:g} days: that takes {math.ceil(one.needed * DAY_SECONDS):,}/1d for them alone."
+    )
 
 
 class Pace:

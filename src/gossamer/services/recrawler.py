@@ -16,7 +16,7 @@ import msgspec
 from gossamer.bus.base import Bus, Topics
 from gossamer.errors import BadInput, CrawlRefused
 from gossamer.fresh.index import BEFORE_ALL, PageIndex, Round
-from gossamer.fresh.rounds import KeptCrawl, RoundPlanner
+from gossamer.fresh.rounds import KeptCrawl, RoundPlanner, shortfall_sentence
 from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState
@@ -55,6 +55,8 @@ class _KeptIndex:
         self.planner = RoundPlanner(index, kept.terms.recrawl, is_endless=True)
         self.hubs_at = 0.0
         """When hubs are looked for the next time, on the monotonic clock."""
+        self.told: set[str] = set()
+        """Domains about whose budget a message was logged."""
         self.entered = 0
         """Number of the round all of whose pages this process has added to the frontier."""
 
@@ -170,7 +172,11 @@ class Recrawler:
         elif info is not None and info.state in (CrawlState.STOPPED, CrawlState.EXPIRED):
             await asyncio.to_thread(end_visits, known.index)
         elif not is_running:
-            await asyncio.to_thread(known.planner.plan)
+            for one in await asyncio.to_thread(known.planner.plan):
+                if one.name not in known.told:
+                    known.told.add(one.name)
+                    sentence = shortfall_sentence(one, known.index.schedule.limits.longest)
+                    log.warning("%s %s: %s", logs.BUDGET_TOO_SMALL, kept.crawl.id, sentence)
             due = await asyncio.to_thread(known.index.next_due)
             if due is not None and due <= time.time():
                 begun = await asyncio.to_thread(known.planner.begin)

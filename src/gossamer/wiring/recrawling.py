@@ -40,7 +40,10 @@ def index_store(settings: Settings) -> IndexStore | None:
 def open_noted_index(note: CrawlNote) -> PageIndex:
     """Open the index of a crawl by the note of the command that started it. Raises BadInput or SinkError."""
     crawl = note.run.crawl.id
-    return PageIndex.open(note.index, crawl.token, crawl_id=str(crawl), key_of=page_identity(note.terms))
+    index = PageIndex.open(note.index, crawl.token, crawl_id=str(crawl), key_of=page_identity(note.terms))
+    if note.terms.recrawl is not None:
+        index.follow(note.terms.recrawl)
+    return index
 
 
 def delete_index(note: CrawlNote) -> None:

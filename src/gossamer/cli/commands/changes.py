@@ -4,6 +4,7 @@ its pages, and how up to date it is.
 They read the page index of the crawl, and may run beside it. Fixed: flags, exit codes, and the fields of `--json`.
 """
 
+import math
 import time
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -13,9 +14,10 @@ import msgspec
 from gossamer.cli import options, terminal
 from gossamer.cli.parser import argument, option
 from gossamer.errors import BadInput
-from gossamer.fresh.index import PageIndex
+from gossamer.fresh.index import BudgetShortfall, PageIndex
 from gossamer.fresh.main_text import text_difference
 from gossamer.fresh.page import Change
+from gossamer.fresh.rounds import shortfall_sentence
 from gossamer.policy.urls import from_user_input
 from gossamer.policy.words import duration_text
 from gossamer.settings import Settings
@@ -122,12 +124,12 @@ def freshness(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **g
 
     Shows how many pages there are, are gone and are due (the debt of visits), and how long ago they were fetched, on
     average and at most. With --recrawl also the share of pages that is expected to be up to date, now and at twice the
-    budget.
+    budget, and the budget that visits each page in time, if the one of the crawl does not.
     """
     index = _open(options.load_settings(given), crawl_id)
     now = time.time()
     try:
-        figures, outlooks = index.figures(now), index.outlooks()
+        figures, outlooks, longest_age = index.figures(now), index.outlooks(), index.schedule.limits.longest
         rounds, last = index.round_count(), index.last_change()
     finally:
         index.close()
@@ -143,6 +145,7 @@ def freshness(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **g
             "visits_a_day": round(outlooks[one.name].fetches * 86_400, 1) if one.name in outlooks else None,
             "freshness": round(outlooks[one.name].freshness, 4) if one.name in outlooks else None,
             "freshness_at_twice_the_budget": round(outlooks[one.name].doubled, 4) if one.name in outlooks else None,
+            "visits_a_day_needed": math.ceil(outlooks[one.name].needed * 86_400) if one.name in outlooks else None,
         }
         for one in figures
     ]
@@ -161,6 +164,9 @@ def freshness(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **g
                 f"  {expected.fetches * 86_400:,.0f} visits a day keep {expected.freshness:.0%} of them up to date, "
                 f"twice as many {expected.doubled:.0%}"
             )
+            if expected.needed:
+                shortfall = BudgetShortfall(one.name, one.pages - one.gone, expected.needed)
+                terminal.print_result(f"  {shortfall_sentence(shortfall, longest_age)}")
 
 
 def _open(settings: Settings, crawl_id: str | None) -> PageIndex:

@@ -138,6 +138,7 @@ def _visits(note: CrawlNote | None, url: str) -> dict[str, Any] | None:
     index = open_noted_index(note)
     try:
         page = index.page(url)
+        seconds = index.interval(page) if page is not None else 0.0
     finally:
         index.close()
     if page is None:
@@ -147,6 +148,7 @@ def _visits(note: CrawlNote | None, url: str) -> dict[str, Any] | None:
         "fetched": page.fetched,
         "due": page.due,
         "changes_a_day": round(page.rate * 86_400, 4) if page.rate else None,
+        "interval": round(seconds, 1),
         "weight": round(page.weight, 2),
         "changed": page.facts.changed,
         "misses": page.facts.misses,
@@ -160,7 +162,11 @@ def _visits_text(visits: dict[str, Any]) -> str:
     how = "no estimate of its changes yet" if rate is None else f"about {rate:.3g} changes a day"
     due = visits["due"] - now
     when = f"due in {duration_text(due)}" if due > 0 else "due"
-    return f"{visits['state']}, fetched {duration_text(max(now - visits['fetched'], 0))} ago, {when} ({how})"
+    each = f"a visit each {duration_text(visits['interval'])}"
+    if visits["weight"] > 1:  # a page without new links weighs 1
+        how = f"{how}, {visits['weight'] - 1:.2g} new links a visit"
+    ago = duration_text(max(now - visits["fetched"], 0))
+    return f"{visits['state']}, fetched {ago} ago, {when} ({each}: {how})"
 
 
 def _terms_for(crawl: KnownCrawl, known: UrlInfo | None, url: str) -> tuple[Terms, Refusal | None]:
