@@ -275,6 +275,7 @@ FALSE_ALARMS = {
     ("html_makers", "extract/assets.py"),  # a pattern
     ("html_escapes", "src/gossamer_platform/v1/exports.py"),  # XML
     ("hidden_passwords", "web/access.py"),  # an Origin, in which there must be no user
+    ("http_servers", "fetch/contract.py"),  # answers that are wrong on purpose
     ("http_servers", "telemetry/metrics_server.py"),  # threads, which answer while the event loop of a worker is busy
     ("http_servers", "fakeweb/serving.py"),  # the practice web, whose servers are slow or wrong on purpose
     ("http_servers", "fakeweb/benchmark.py"),

@@ -16,7 +16,6 @@ from gossamer.crawling.seeds import check_host, find_private_hosts
 from gossamer.errors import BadInput, FetchError, FetchRefused
 from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
-from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, redirect_location
 from gossamer.fetch.proxies import first_proxy, resolve_names
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
@@ -30,7 +29,7 @@ from gossamer.policy.words import cause_advice, fetch_error, follow_advice
 from gossamer.settings import Settings
 from gossamer.wiring.plan import Plan, check_settings, make_plan, renders
 from gossamer.wiring.refusals import load_refusals
-from gossamer.wiring.worker import make_clients, make_resolver
+from gossamer.wiring.worker import make_clients, make_resolver, page_fetcher
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, ContextOptions, SharedMemory
 from gossamer.worker.page import PageReader
@@ -120,6 +119,7 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
     refusals = load_refusals(settings)
     resolver = make_resolver(settings)
     clients = make_clients(settings, resolver)
+    foreign = page_fetcher(settings, resolver)
     robots = RobotsService(clients.fetch, MemoryRobotsStore())
     browser: BrowserBackend | None = None
     try:
@@ -139,8 +139,8 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
         found = FetchedPage(url, attempt.context.scope)
         try:
             if settings.crawl.session:
-                await _log_in(attempt, settings, clients)
-            fetched = await _follow(found, attempt, settings, browser or clients, robots)
+                await _log_in(attempt, settings, foreign or clients)
+            fetched = await _follow(found, attempt, settings, browser or foreign or clients, robots)
         except (FetchError, FetchRefused) as error:
             found.error = error
         else:
@@ -150,6 +150,8 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
         if browser is not None:
             await browser.close()
         await robots.close()
+        if foreign is not None:
+            await foreign.close()
         await clients.close()
         resolver.close()
 
@@ -213,7 +215,7 @@ def _attempt(settings: Settings, plan: Plan, url: str) -> Attempt:
     return attempt
 
 
-async def _log_in(attempt: Attempt, settings: Settings, clients: HttpClients) -> None:
+async def _log_in(attempt: Attempt, settings: Settings, clients: "FetchBackend") -> None:
     """Give the attempt a session: of the first account of the session file, or one that only keeps cookies. Raises
     LoginFailed."""
     from gossamer.session.site_session import SiteSession  # imported late, as below: most pages need no session

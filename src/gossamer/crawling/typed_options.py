@@ -42,6 +42,9 @@ class RequestOptions(ConfigOption, total=False):
     """Address to use for a host instead of looking it up: `{"a.test": "10.0.0.7"}`."""
     ca_file: PathLike
     """PEM file of certificates to trust in addition to the system's."""
+    backend: str
+    """Name of a fetcher that another package has installed, which sends the requests of pages. Empty: Gossamer's own
+    client."""
     http2: Literal["never", "auto", "prefer"]
     """When HTTP/2 is spoken with a site over TLS. never: HTTP/1.1 only; auto: once with a site that fails with HTTP/1.1
     as sites do that only speak HTTP/2, and from then on if that works; prefer: with each site that speaks it, which

@@ -7,11 +7,11 @@ takes neither version from this client is tried with HTTP/2 once.
 import time
 from collections.abc import Callable, Hashable
 from enum import Enum, auto
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Literal
 
 from gossamer.errors import BadInput
-from gossamer.extras import install_advice
 
 Wish = Literal["never", "auto", "prefer"]
 """Setting `fetch.http2`: never: HTTP/1.1 only; auto: HTTP/2 with servers that fail with HTTP/1.1; prefer: HTTP/2 with
@@ -21,6 +21,8 @@ each server that speaks it."""
 def check_wish(wish: Wish) -> None:
     """Raise BadInput if HTTP/2 is preferred but its library is not installed."""
     if wish == "prefer" and find_spec("h2") is None:
+        from gossamer.extras import install_advice  # imported late: most crawls need no advice
+
         raise BadInput(f"HTTP/2 needs h2: {install_advice('http2')}")
 
 
@@ -51,14 +53,13 @@ class HttpVersions:
         self._wish = wish
         self._now = now
         self._known: dict[Hashable, tuple[_Known, float]] = {}
-        self._has_library = wish != "never" and find_spec("h2") is not None
 
     def offers_2(self, origin: Hashable) -> bool:
         """Return whether the next connection to this origin offers HTTP/2."""
-        if not self._has_library:
-            return False
         known = self._get(origin)
-        return known in (_Known.TRIED_WITH_2, _Known.SPEAKS_2) or (known is None and self._wish == "prefer")
+        if known is None:
+            return self._wish == "prefer" and self._has_library
+        return known in (_Known.TRIED_WITH_2, _Known.SPEAKS_2)
 
     def try_2(self, origin: Hashable, *, surely: bool) -> bool:
         """Record that a request with HTTP/1.1 has failed in a way by which some servers refuse that version. Returns
@@ -67,14 +68,14 @@ class HttpVersions:
         `surely`: the server has said that it wants another version. Else its failure may have another cause, and only
         a server is tried that has never answered with HTTP/1.1."""
         known = self._get(origin)
-        if not self._has_library or not (known is None or (surely and known is _Known.SPEAKS_1)):
+        if not (known is None or (surely and known is _Known.SPEAKS_1)) or not self._has_library:
             return False
         self._set(origin, _Known.TRIED_WITH_2)
         return True
 
     def lacks_library(self, origin: Hashable) -> bool:
         """Return whether HTTP/2 would be tried if its library were installed."""
-        return self._wish != "never" and not self._has_library and self._get(origin) is None
+        return self._wish != "never" and self._get(origin) is None and not self._has_library
 
     def answered(self, origin: Hashable, *, with_2: bool) -> None:
         """Record the first answer on a connection."""
@@ -96,6 +97,10 @@ class HttpVersions:
     def refuse_2(self, origin: Hashable) -> None:
         """Record that the server wants HTTP/1.1 (error HTTP_1_1_REQUIRED of RFC 9113)."""
         self._set(origin, _Known.ONLY_1)
+
+    @cached_property
+    def _has_library(self) -> bool:
+        return self._wish != "never" and find_spec("h2") is not None
 
     def _get(self, origin: Hashable) -> _Known | None:
         known, until = self._known.get(origin, (None, 0.0))

@@ -130,6 +130,12 @@ class FetchSettings(SettingGroup):
         "PEM file of certificates to trust in addition to the system's",
         option=SettingOption(REQUESTS, "FILE", of="requests", python_type="PathLike"),
     )
+    backend: str = field_of(
+        "",
+        "Name of a fetcher that another package has installed, which sends the requests of pages. Empty: Gossamer's "
+        "own client",
+        option=SettingOption(REQUESTS, "NAME", of="requests"),
+    )
     http2: Literal["never", "auto", "prefer"] = field_of(
         "auto",
         "When HTTP/2 is spoken with a site over TLS. never: HTTP/1.1 only; auto: once with a site that fails with "

@@ -85,6 +85,7 @@ def check_settings(settings: Settings) -> None:
     if settings.fetch.egress_url:
         address_service(settings)
     checks: tuple[tuple[str, Any, Callable[[Any], object]], ...] = (
+        ("backend", settings.fetch.backend, _check_fetcher),
         ("http2", settings.fetch.http2, check_wish),
         ("ca_file", settings.fetch.ca_file, lambda path: TlsContexts(extra_ca=path)),
         ("resolve", settings.fetch.resolve, lambda overrides: Resolver(overrides=overrides)),
@@ -105,6 +106,13 @@ def check_settings(settings: Settings) -> None:
                 check(value)
         except BadInput as error:
             raise BadInput(str(error), option=option) from None
+
+
+def _check_fetcher(name: str) -> None:
+    """Raise BadInput if no package has this fetcher."""
+    from gossamer.fetch.foreign import find_fetcher  # imported late: most crawls have none
+
+    find_fetcher(name)
 
 
 def address_service(settings: Settings) -> AddressService:

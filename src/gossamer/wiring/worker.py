@@ -67,6 +67,7 @@ from gossamer.worker.worker import WatchedRun, Worker, WorkerLimits, WorkerStage
 if TYPE_CHECKING:
     from gossamer.extract.content_pool import ContentLimits, ContentPool
     from gossamer.extract.document import HtmlDocument
+    from gossamer.fetch.foreign import ForeignFetcher
     from gossamer.render.backend import BrowserBackend
     from gossamer.session.worker_sessions import WorkerSessions
     from gossamer.sinks.bus import BusSink
@@ -138,13 +139,10 @@ def make_clients(
     limits = ResponseLimits(header_bytes=fetch.max_header, body_bytes=body_bytes or fetch.max_body)
 
     def make(total_seconds: float | None) -> HttpClient:
-        total = fetch.timeout if total_seconds is None else total_seconds
         return HttpClient(
             resolver,
             limits=limits,
-            timeouts=Timeouts(
-                connect=min(fetch.connect_timeout, total), first_byte=min(fetch.first_byte_timeout, total), total=total
-            ),
+            timeouts=_timeouts(settings, total_seconds),
             connections=PoolLimits(
                 total=max(_MIN_CONNECTIONS, _CONNECTIONS_PER_REQUEST * settings.worker.concurrency),
                 per_address=settings.worker.concurrency,
@@ -156,6 +154,26 @@ def make_clients(
         )
 
     return HttpClients(make)
+
+
+def _timeouts(settings: Settings, total_seconds: float | None = None) -> Timeouts:
+    fetch = settings.fetch
+    total = fetch.timeout if total_seconds is None else total_seconds
+    return Timeouts(
+        connect=min(fetch.connect_timeout, total), first_byte=min(fetch.first_byte_timeout, total), total=total
+    )
+
+
+def page_fetcher(settings: Settings, resolver: Resolver) -> "ForeignFetcher | None":
+    """Return the fetcher of another package that sends the requests of pages. None: Gossamer's own client does. Raises
+    BadInput if there is no such fetcher."""
+    fetch = settings.fetch
+    if not fetch.backend:
+        return None
+    from gossamer.fetch.foreign import FetcherParts, make_fetcher  # imported late: most crawls have none
+
+    limits = ResponseLimits(header_bytes=fetch.max_header, body_bytes=fetch.max_body)
+    return make_fetcher(fetch.backend, FetcherParts(resolver, limits, _timeouts(settings), fetch.ca_file))
 
 
 @asynccontextmanager
@@ -233,6 +251,9 @@ class _WorkerParts:
     """Sessions of the worker's crawls; None: no request has asked for one."""
     _worker: Worker | None = None
     """Worker that ends when a login has failed."""
+
+    _foreign: "ForeignFetcher | None" = None
+    """Fetcher of another package that sends the requests of pages."""
 
     def __init__(
         self,
@@ -313,6 +334,7 @@ class _WorkerParts:
     def worker(self, holder: ValkeyLeaseholder, lane: BrowserLane) -> Worker:
         """Return the worker that leases by `holder`."""
         settings, frontier, run = self._settings, self._frontier, self._run
+        self._foreign = page_fetcher(settings, self.resolver)
         access = FrontierAccess(frontier, holder, self.retrier)
         waits = RobotsWaits(self.troubles)
         robots = RobotsChecker(
@@ -327,7 +349,7 @@ class _WorkerParts:
         robots.visited_pages = self._visited_pages
         fetcher = Fetcher(
             access,
-            self._clients,
+            self._foreign or self._clients,
             robots,
             Contexts(self._context),
             PageReader(self._counts, self._run_spider, self._contents, wants_text=self._sink.wants_text),
@@ -422,6 +444,8 @@ class _WorkerParts:
         if self._browser is not None:
             await self._browser.close()
         await self._robots.close()
+        if self._foreign is not None:
+            await self._foreign.close()
         await self._clients.close()
         self.resolver.close()
         if self._visited_pages is not None:

@@ -40,7 +40,6 @@ from gossamer.errors import (
 )
 from gossamer.extract.encoding import content_type_of, is_html
 from gossamer.fetch.budget import ByteBudget
-from gossamer.fetch.client import HttpClients
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
 from gossamer.frontier.base import RedirectPermit
 from gossamer.model.assets import ASSET_SPIDER, Asset
@@ -123,7 +122,7 @@ class Fetcher:
     def __init__(
         self,
         access: FrontierAccess,
-        clients: HttpClients,
+        clients: "FetchBackend",
         robots: RobotsChecker,
         contexts: Contexts,
         reader: PageReader,

@@ -52,7 +52,7 @@ Spiders = Annotated[
 
 @options.takes(
     "output", "csv_guard", "bus", "prefix", "concurrency", "processes", "contact", "resolve", "allow_network",
-    "ca_file", "http2", "refusal_rules", "accept_refused", "egress", "frontier", "data_dir", "worker_render",
+    "ca_file", "backend", "http2", "refusal_rules", "accept_refused", "egress", "frontier", "data_dir", "worker_render",
     "render_only",
 )  # fmt: skip
 def worker(
