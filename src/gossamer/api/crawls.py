@@ -8,8 +8,8 @@ docs/reference/openapi.json contains fields and texts: after a change, regenerat
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
@@ -20,7 +20,7 @@ from gossamer.api.problems import bad_request, not_found
 from gossamer.control.browsers import waiting_for_browsers
 from gossamer.control.resubmission import request_of
 from gossamer.control.retries import retry_failed
-from gossamer.errors import BadInput, FrontierError, HistoryUnavailable
+from gossamer.errors import BadInput, FrontierUnavailable, HistoryUnavailable
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
 from gossamer.model.info import CrawlInfo
@@ -35,6 +35,11 @@ router = APIRouter(prefix="/v1/crawls", tags=["crawls"])
 crawl_router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
 
+T = TypeVar("T")
+
+FRONTIER_SECONDS = 2.0
+"""Time after which the frontier counts as away where the history knows something, too. A frontier that is only slow
+answers later than that under load alone."""
 _RETRIED = ("running", "finished")
 """States of crawls whose failed requests can be retried."""
 LOST = "lost"
@@ -143,6 +148,8 @@ class CrawlDetails(CrawlSummary):
     """Waiting requests that are to be rendered in a browser"""
     without_browser: int = 0
     """Those requests, if no worker with a browser is announced: they wait until one is. Else 0"""
+    frontier_error: str = ""
+    """Only while the frontier is away: the reason. The crawl is as the history remembers it"""
     queued_by_domain: DomainPage | None = None
     """Only if the query has `domains`"""
 
@@ -159,6 +166,8 @@ class CrawlPage(ResponseModel):
     the frontier knows, in no order"""
     history_error: str = ""
     """Reason why the history is away; empty: it is not"""
+    frontier_error: str = ""
+    """Reason why the frontier is away; empty: it is not. Until it is back, crawls that run are as they were"""
 
 
 class StoppedCrawl(ResponseModel):
@@ -246,8 +255,14 @@ async def list_crawls(
             if text or domain or state == LOST:
                 raise
             return await _without_history(context, (appid, state, cursor, limit), away=error)
-        summaries = [item for item in await _current(context, rows) if state in (None, item["state"])]
-        return CrawlPage(items=[CrawlSummary(**item) for item in summaries], cursor=next_cursor, remembered=True)
+        current, frontier_error = await _current(context, rows)
+        summaries = [item for item in current if state in (None, item["state"])]
+        return CrawlPage(
+            items=[CrawlSummary(**item) for item in summaries],
+            cursor=next_cursor,
+            remembered=True,
+            frontier_error=frontier_error,
+        )
     for name, value in (("text", text), ("domain", domain)):
         if value:
             raise bad_request(f"needs a history, which this service does not keep: {NO_HISTORY}", where=name)
@@ -278,16 +293,35 @@ async def _without_history(
     )
 
 
-async def _current(context: ApiContext, crawls: Sequence["PastCrawl"]) -> list[dict[str, Any]]:
+async def _current(context: ApiContext, crawls: Sequence["PastCrawl"]) -> tuple[list[dict[str, Any]], str]:
     """Return the summaries of remembered crawls. Of those that run, the frontier knows more; while it is away, they are
-    as they were."""
+    as they were, and the second value is the reason."""
     running = [past.info.crawl for past in crawls if past.info.state is CrawlState.RUNNING]
+    infos, away = await if_there(context.frontier.crawl_infos(running)) if running else ([], "")
+    current = {info.crawl: info for info in infos or () if info is not None}
+    summaries = [
+        _summary(current[past.info.crawl]) if past.info.crawl in current else _remembered(past) for past in crawls
+    ]
+    return summaries, away
+
+
+async def if_there(call: Awaitable[T]) -> tuple[T | None, str]:
+    """Return the answer of the frontier. None: it does not answer in time, and the second value is the reason."""
     try:
-        infos = await context.frontier.crawl_infos(running) if running else []
-    except FrontierError:
-        infos = []
-    current = {info.crawl: info for info in infos if info is not None}
-    return [_summary(current[past.info.crawl]) if past.info.crawl in current else _remembered(past) for past in crawls]
+        async with asyncio.timeout(FRONTIER_SECONDS):
+            return await call, ""
+    except FrontierUnavailable as error:
+        return None, str(error)
+    except TimeoutError:
+        return None, f"no answer within {FRONTIER_SECONDS:g} seconds"
+
+
+async def info_or_memory(context: ApiContext, crawl: CrawlId) -> tuple[CrawlInfo | None, str]:
+    """Return a crawl as the frontier knows it; None: it does not, or is away, for which the second value is the reason.
+    Without a history, raises FrontierUnavailable in place of that."""
+    if context.history is None:
+        return await context.frontier.crawl_info(crawl), ""
+    return await if_there(context.frontier.crawl_info(crawl))
 
 
 def _remembered(past: "PastCrawl") -> dict[str, Any]:
@@ -317,14 +351,14 @@ async def show_crawl(
 ) -> CrawlDetails:
     """Reads only counters, so it is as fast for a million queued requests as for one. A crawl that the frontier has
     forgotten is as the history remembers it."""
-    info, page = await asyncio.gather(context.frontier.crawl_info(crawl), _domains(context, crawl, domains, limit))
+    (info, away), page = await asyncio.gather(info_or_memory(context, crawl), _domains(context, crawl, domains, limit))
     without_browser = 0
     if info is not None:
         summary, without_browser = _summary(info), await waiting_for_browsers(context.frontier, info)
     else:
         past = None if context.history is None else await context.history.crawl(crawl)
         if past is None:
-            raise unknown_crawl(crawl)
+            raise FrontierUnavailable(away) if away else unknown_crawl(crawl)
         info, summary = past.info, _remembered(past)
     details = CrawlDetails(
         **summary,
@@ -347,9 +381,20 @@ async def show_crawl(
         without_browser=without_browser,
         **_options(info.options or Crawl(id=crawl)),
     )
+    if away:
+        details.frontier_error = away
     if page is not None:
         details.queued_by_domain = page  # otherwise never set, so response_model_exclude_unset leaves it out
     return details
+
+
+async def started_at(context: ApiContext, crawl: CrawlId) -> float:
+    """Return when the latest run of a crawl started. Raises Problem for an unknown crawl."""
+    if (info := await context.frontier.crawl_info(crawl)) is not None:
+        return info.started
+    if context.history is not None and (past := await context.history.crawl(crawl)) is not None:
+        return past.info.started
+    raise unknown_crawl(crawl)
 
 
 async def check_known(context: ApiContext, crawl: CrawlId) -> None:

@@ -458,6 +458,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "cursor": "MTc2NzIyNTYwMC0w",
         "more": False,
     },
+    ("crawl_seeds", "200"): {"items": ["https://example.com/"], "more": False},
     ("queues", "200"): {"total": 20, "items": [{"spiderid": "link", "queued": 20, "domains": 1}], "spiders": 1},
     ("queue_domains", "200"): {"items": [{"domain": "example.com", "queued": 20}], "cursor": ""},
     ("classic_index", "200"): _CLASSIC_INDEX,

@@ -14,8 +14,8 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from gossamer.api.context import CRAWL_PATH, ApiContext, PathCrawl
-from gossamer.api.crawls import check_known
+from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
+from gossamer.api.crawls import check_known, started_at
 from gossamer.api.openapi import Cursor, LatestFirst, Limit, ResponseModel, refusals
 from gossamer.bus.base import Reader
 from gossamer.errors import BadInput
@@ -29,6 +29,10 @@ _MAX_MESSAGES_READ = 20_000
 the bus."""
 _MAX_SECONDS = 3.0
 """Longest time for which one call reads. Must stay below the timeouts of clients and proxies."""
+_SEED_SECONDS = 1.5
+"""Longest time for which seeds are looked for. A form waits for them."""
+_CLOCKS_DIFFER_SECONDS = 60.0
+"""Time by which the clocks of the frontier and of the bus may differ."""
 _MAX_BYTES = 16 * 1024 * 1024
 """Size of all records of one answer; the first record is returned whatever its size. A larger value needs memory for
 each of `MAX_TOPIC_READS`."""
@@ -51,6 +55,9 @@ class RecordHeader(msgspec.Struct):
     success: bool = True
     """False: the request failed, and the record is in the list of failures."""
     reason: Any = ""
+    depth: Any = None
+    """Links between the start of the crawl and this page."""
+    url: Any = ""
     timestamp: Any = None
     """Any, because programs other than Gossamer may write something else than text."""
 
@@ -117,6 +124,45 @@ async def list_items(
 ) -> Response:
     """Items that spiders extracted. `cursor` and `more` work as for `pages`."""
     return await _answer(request, crawl, (cursor, limit, latest_first), lambda header: header.type == "item")
+
+
+class SeedList(ResponseModel):
+    """URLs with which the latest run of a crawl began, as far as they have records."""
+
+    items: list[str]
+    more: bool
+    """True: there may be more"""
+
+
+@router.get(
+    "/seeds",
+    operation_id="crawl_seeds",
+    summary="Return the URLs with which a crawl began",
+    response_model=SeedList,
+    responses=refusals(404, 503),
+)
+async def list_seeds(context: Context, crawl: PathCrawl, request: Request, limit: Limit = 100) -> SeedList:
+    """Pages and failures at depth 0, in the order in which they were published. Reads what was published first in the
+    latest run: where a crawl has so many pages that its seeds come among the last, there are more."""
+    started = await started_at(context, crawl)
+    found: dict[str, None] = {}
+    async with request.app.state.topic_reads:
+        since = max(0.0, started - _CLOCKS_DIFFER_SECONDS)
+        reader = await context.bus.read([records_topic(context, crawl)], from_beginning=True, since=since)
+        try:
+            deadline, read = context.monotonic() + _SEED_SECONDS, 0
+            while len(found) <= limit and read < _MAX_MESSAGES_READ and context.monotonic() < deadline:
+                messages = await reader.take(at_most=_BATCH_SIZE, wait_seconds=_POLL_SECONDS)
+                for message in messages:
+                    header = header_of(message.value, crawl)
+                    if header is not None and header.type == "page" and not header.depth and header.url:
+                        found[str(header.url)] = None
+                read += len(messages)
+                if reader.is_at_end():
+                    return SeedList(items=list(found)[:limit], more=len(found) > limit)
+        finally:
+            await reader.close()
+    return SeedList(items=list(found)[:limit], more=True)
 
 
 def records_topic(context: ApiContext, crawl: CrawlId) -> str:

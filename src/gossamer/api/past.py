@@ -9,10 +9,10 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
-from gossamer.api.crawls import NO_HISTORY, unknown_crawl
+from gossamer.api.crawls import NO_HISTORY, info_or_memory, unknown_crawl
 from gossamer.api.openapi import ResponseModel, refusals
 from gossamer.api.problems import not_found
-from gossamer.errors import HistoryUnavailable
+from gossamer.errors import FrontierUnavailable, HistoryUnavailable
 from gossamer.model.crawl import CrawlId
 
 if TYPE_CHECKING:
@@ -117,11 +117,11 @@ async def failure_reasons(context: Context, crawl: PathCrawl) -> FailureReasons:
     """The counts are exact. The examples are up to ten of each reason, as long as the history remembers the crawl."""
     history, history_error = context.history, ""
     examples: dict[str, list[FailureRow]] = {}
-    info = await context.frontier.crawl_info(crawl)
+    info, away = await info_or_memory(context, crawl)
     if info is None and history is not None and (past := await history.crawl(crawl)) is not None:
         info = past.info
     if info is None:
-        raise unknown_crawl(crawl)
+        raise FrontierUnavailable(away) if away else unknown_crawl(crawl)
     if history is not None:
         try:
             examples = await history.failures(crawl, since=info.started)

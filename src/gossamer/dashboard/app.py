@@ -25,7 +25,7 @@ from gossamer.dashboard.pages import FILTERS, DashboardPage, DashboardSite
 from gossamer.dashboard.sections import DashboardSection, PageRoute, View
 from gossamer.dashboard.service import ApiClient, ApiRefused, InProcessClient
 from gossamer.dashboard.shared_parts import SharedParts
-from gossamer.dashboard.texts import Texts, language_for
+from gossamer.dashboard.texts import LANGUAGES, Texts, language_for, texts_of
 from gossamer.dashboard.visitors import Forbidden, Gate, TokenGate, Visitor
 from gossamer.telemetry import logs
 from gossamer.web.access import foreign_page_fault
@@ -102,6 +102,8 @@ class _Dashboard:
         packages = dict.fromkeys(("gossamer.dashboard", *(section.package for section in sections)))
         templates = Templates(*packages, filters=FILTERS)
         self._site = DashboardSite(sections, static, templates)
+        for language in LANGUAGES:
+            texts_of(language)  # read now: an upgrade under a running server must not mix two versions
         self._prefix_header = prefix_header
         self._parts = SharedParts(time.monotonic)
         self._logins = TokenBuckets(_LOGINS_PER_SECOND, monotonic=time.monotonic)
@@ -140,7 +142,7 @@ class _Dashboard:
         try:
             return await view(await self._with_form(page))
         except ApiRefused as error:
-            return self._problem(page, error.status, error.detail)
+            return self._problem(page, error.status, page.detail(error))
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception:

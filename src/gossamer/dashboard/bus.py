@@ -12,13 +12,16 @@ from gossamer.dashboard.service import ApiRefused
 
 _LETTERS: Final = 20
 _TOPICS: Final = 20
+_SECONDS: Final = 6.0
+"""Longest time for which the page waits for rejected requests, which a remote broker may be slow to read."""
 
 
 async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
     """Return the page."""
+    letters_query = {"cursor": page.query.get("cursor"), "limit": _LETTERS, "latest_first": True}
     topics, letters = await asyncio.gather(
         page.service.get("/v1/topics", cursor=page.query.get("topics"), limit=_TOPICS),
-        page.service.get("/v1/dead-letters", cursor=page.query.get("cursor"), limit=_LETTERS, latest_first=True),
+        page.service.call("GET", "/v1/dead-letters", query=letters_query, seconds=_SECONDS),
     )
     return page.render(
         "bus.html",

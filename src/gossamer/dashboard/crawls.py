@@ -9,7 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
-from gossamer.dashboard.request_form import command_of, form_fields, request_of, texts_of
+from gossamer.dashboard.request_form import command_of, form_fields, requests_of, texts_of
 from gossamer.dashboard.service import ApiCall, ApiRefused, crawl_path
 
 _STATES = ("running", "finished", "stopped", "expired", "lost")
@@ -17,6 +17,10 @@ _A_PAGE = 50
 _PRIORITIES_SHOWN = 20
 _REASONS_SHOWN = 20
 """Reasons of failures, and those of requests that were not fetched. The commonest come first."""
+_SEEDS = 100
+"""URLs of one form. More make it long to read."""
+_BUS_SECONDS = 6.0
+"""Longest time for which a page waits for records. The API reads for 3 seconds at most (`_MAX_SECONDS` there)."""
 _UNAVAILABLE = 503
 _BODY_SHOWN = 20_000
 """Characters of a body that a preview shows."""
@@ -40,6 +44,7 @@ async def show_list(page: DashboardPage) -> Response:
         cursor=found["cursor"],
         remembered=found["remembered"],
         history_error=found["history_error"],
+        frontier_error=found["frontier_error"],
         states=_STATES if found["remembered"] else _STATES[:-1],
     )
 
@@ -50,7 +55,7 @@ async def show(page: DashboardPage) -> Response:
     crawl, reasons, pace = await asyncio.gather(
         page.service.get(crawl_path(appid, crawlid)),
         page.service.get(crawl_path(appid, crawlid, "reasons")),
-        page.service.get(crawl_path(appid, crawlid, "pace")),
+        page.known(page.service.get(crawl_path(appid, crawlid, "pace")), None),
     )
     past: dict[str, Any] = {"rates": [], "ends": []}
     if reasons["remembered"] and not page.part:
@@ -92,12 +97,12 @@ async def show_records(page: DashboardPage) -> Response:
     if kind not in ("pages", "failures", "items"):
         kind = "pages"
     reason = page.query.get("reason", "") if kind == "failures" else ""
-    found = await page.service.get(
+    query = {"cursor": page.query.get("cursor"), "reason": reason or None}
+    found = await page.service.call(
+        "GET",
         crawl_path(appid, crawlid, kind),
-        cursor=page.query.get("cursor"),
-        reason=reason or None,
-        limit=20,
-        latest_first=True,
+        query={**query, "limit": 20, "latest_first": True},
+        seconds=_BUS_SECONDS,
     )
     return page.render(
         "records.html",
@@ -151,13 +156,15 @@ async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 
     it has the options of that crawl."""
     given: Mapping[str, str] = page.form or {**_new_names(), **page.query}
     left_out: list[str] = []
+    has_more_seeds = False
     if page.query.get("like") and not page.form:
-        given, left_out = await _like(page)
+        given, left_out, has_more_seeds = await _like(page)
     return page.render(
         "crawl_form.html",
         fields=form_fields(),
         given=given,
         left_out=left_out,
+        has_more_seeds=has_more_seeds,
         fault=fault,
         status_code=status_code,
         **_equivalents(given),
@@ -169,22 +176,20 @@ def _new_names() -> dict[str, str]:
     return {"appid": "dashboard", "crawlid": datetime.now(UTC).strftime("crawl-%m%d-%H%M%S")}
 
 
-async def _like(page: DashboardPage) -> tuple[dict[str, str], list[str]]:
-    """Return the filled form for a crawl that exists, and the fields that it lacks. `like` is `again`, to fetch all of
-    it again, or `further`, to follow links one step deeper."""
+async def _like(page: DashboardPage) -> tuple[dict[str, str], list[str], bool]:
+    """Return the filled form for a crawl that exists, the fields that it lacks, and whether there may be more seeds
+    than it has. `like` is `again`, to fetch all of it again, or `further`, to follow links one step deeper."""
     appid, crawlid = _names(page, page.query)
-    template, first = await asyncio.gather(
+    template, seeds = await asyncio.gather(
         page.service.get(crawl_path(appid, crawlid, "request")),
-        page.service.get(crawl_path(appid, crawlid, "pages"), limit=1),
+        page.service.get(crawl_path(appid, crawlid, "seeds"), limit=_SEEDS),
     )
-    request = dict(template["request"])
-    seeds = [record["url"] for record in first["items"] if not record.get("depth")]
-    request |= {"url": seeds[0]} if seeds else {}
+    request = {**template["request"], "url": "\n".join(seeds["items"])}
     if page.query.get("like") == "again":
         request["fresh"] = True
     else:
         request["maxdepth"] = request.get("maxdepth", 0) + 1
-    return texts_of(request), template["left_out"]
+    return texts_of(request), template["left_out"], seeds["more"]
 
 
 async def preview(page: DashboardPage) -> Response:
@@ -193,21 +198,33 @@ async def preview(page: DashboardPage) -> Response:
 
 
 async def submit(page: DashboardPage) -> Response:
-    """Send the request of the form, and show its crawl."""
+    """Send the requests of the form, and show their crawl. The first one alone: it may begin a new run, to which the
+    others belong."""
+    first, *others = requests_of(page.form)
+    if len(others) >= _SEEDS:
+        return await show_form(page, fault=page.texts("form.too_many_urls", count=_SEEDS), status_code=400)
     try:
-        answer = await page.service.call("POST", "/v1/crawls", body=request_of(page.form))
+        answer = await page.service.call("POST", "/v1/crawls", body=first)
+        batch = await page.service.call("POST", "/v1/crawls", body=others) if others else {"items": []}
     except ApiRefused as error:
         return await show_form(page, fault=str(error), status_code=400)
     if not answer["added"] and answer["reason"] != "duplicate":
         return await show_form(page, fault=answer["reason"], status_code=400)
+    refused = [
+        f"{request['url']}: {result['reason']}"
+        for request, result in zip(others, batch["items"], strict=True)
+        if result["status"] >= 400
+    ]
+    if refused:
+        return await show_form(page, fault=page.texts("form.some_refused", urls="; ".join(refused)), status_code=400)
     return page.go("/crawl", appid=answer["appid"], crawlid=answer["crawlid"])
 
 
 def _equivalents(form: Any) -> dict[str, Any]:
     """Return the command and the JSON for a filled form."""
-    request = request_of(form)
-    text = msgspec.json.format(msgspec.json.encode(request), indent=2).decode()
-    return {"command": command_of(request), "json": text}
+    requests = requests_of(form)
+    text = msgspec.json.format(msgspec.json.encode(requests if len(requests) > 1 else requests[0]), indent=2).decode()
+    return {"command": command_of(requests), "json": text}
 
 
 def _names(page: DashboardPage, given: Mapping[str, str]) -> tuple[str, str]:

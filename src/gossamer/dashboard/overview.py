@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -16,6 +16,7 @@ _LATEST_READ = 24
 """Crawls that started last, among which those that have ended with failures are looked for. More take longer."""
 _ENDED_SHOWN = 5
 _DAY = 86400.0
+_NO_CRAWLS: Final[Mapping[str, Any]] = {"items": [], "cursor": "", "history_error": "", "frontier_error": ""}
 
 
 async def show(page: DashboardPage) -> Response:
@@ -24,6 +25,7 @@ async def show(page: DashboardPage) -> Response:
     parts = await asyncio.gather(*(_part(page, section) for section in sections))
     faults = [fault for _, _, fault in parts if fault]
     values = {name: value for _, given, _ in parts for name, value in given.items()}
+    faults = list(dict.fromkeys([*faults, *page.faults]))
     return page.render("overview.html", parts=[name for name, _, fault in parts if not fault], faults=faults, **values)
 
 
@@ -32,17 +34,17 @@ async def _part(page: DashboardPage, section: DashboardSection) -> tuple[str, Ma
     try:
         return section.overview.template, await section.overview.values(page), ""
     except ApiRefused as error:
-        return section.overview.template, {}, error.detail
+        return section.overview.template, {}, page.detail(error)
 
 
 async def crawl_values(page: DashboardPage) -> Mapping[str, Any]:
-    """Return what the overview shows of the crawl service."""
+    """Return what the overview shows of the crawl service. Without the frontier, that is what the history knows."""
     health, running, latest, counts, queues = await asyncio.gather(
         page.service.get("/"),
-        page.service.get("/v1/crawls", state="running", limit=_CRAWLS_SHOWN),
-        page.service.get("/v1/crawls", limit=_LATEST_READ),
-        page.service.get("/v1/worker-counts"),
-        page.service.get("/v1/queues", limit=1),
+        page.known(page.service.get("/v1/crawls", state="running", limit=_CRAWLS_SHOWN), _NO_CRAWLS),
+        page.known(page.service.get("/v1/crawls", limit=_LATEST_READ), _NO_CRAWLS),
+        page.known(page.service.get("/v1/worker-counts"), None),
+        page.known(page.service.get("/v1/queues", limit=1), None),
     )
     return {
         "health": health,
@@ -52,9 +54,11 @@ async def crawl_values(page: DashboardPage) -> Mapping[str, Any]:
             *_ended_badly(latest["items"], now=time.time())[:_ENDED_SHOWN],
         ],
         "has_more": bool(running["cursor"]),
+        "knows_crawls": running is not _NO_CRAWLS,
         "history_error": running["history_error"],
+        "frontier_error": running["frontier_error"],
         "counts": counts,
-        "queued": queues["total"],
+        "queued": queues and queues["total"],
     }
 
 

@@ -1,8 +1,8 @@
 """A page that a browser asked for, with what views need to make it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -12,11 +12,14 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from gossamer.dashboard import ROOT
 from gossamer.dashboard.sections import DashboardSection, NavigationEntry
-from gossamer.dashboard.service import ApiClient, StreamedAnswer
+from gossamer.dashboard.service import ApiClient, ApiRefused, ApiSilent, StreamedAnswer
 from gossamer.dashboard.texts import Texts
 from gossamer.dashboard.visitors import Visitor
 from gossamer.web.html import Templates
 from gossamer.web.static import StaticFiles
+
+T = TypeVar("T")
+D = TypeVar("D")
 
 
 def _number(value: float) -> str:
@@ -121,6 +124,8 @@ class DashboardPage(msgspec.Struct, frozen=True):
     prefix: str = ""
     """Path below which a proxy serves the dashboard."""
     form: Mapping[str, str] = {}
+    faults: list[str] = []
+    """Reasons for which parts of the page are missing."""
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -146,6 +151,24 @@ class DashboardPage(msgspec.Struct, frozen=True):
     def part(self) -> str:
         """Name of the only part that is asked for; empty: the whole page."""
         return self.query.get("part", "")
+
+    async def known(self, call: Awaitable[T], default: D) -> T | D:
+        """Return the answer to a call. If the API, or what it asks, is away, return `default`, and note why.
+
+        Raises ApiRefused for other errors."""
+        try:
+            return await call
+        except ApiRefused as error:
+            if error.status < 500:
+                raise
+            self.faults.append(self.detail(error))
+            return default
+
+    def detail(self, error: ApiRefused) -> str:
+        """Return why a call failed, for people."""
+        if isinstance(error, ApiSilent):
+            return self.texts("problem.no_answer", seconds=f"{error.seconds:g}")
+        return error.detail
 
     def may(self, scope: str) -> bool:
         """Return whether the visitor has a scope."""

@@ -1,7 +1,7 @@
 """Form for a crawl request: its fields come from the schema `crawl`, so it has every field that the API has."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,7 @@ class FormField(NamedTuple):
 
     name: str
     kind: str
-    """text, number, checkbox, choice, list (one value a line) or json."""
+    """text, number, checkbox, choice, list (one value a line), json, or lines (a request for each line)."""
     help: str
     choices: tuple[str, ...]
     is_required: bool
@@ -46,6 +46,8 @@ def _field(name: str, definition: Mapping[str, Any], *, is_required: bool) -> Fo
     elif definition.get("type") == "array":
         items = definition.get("items", {})
         kind = "list" if items.get("type") == "string" or "enum" in items else "json"
+    if name == "url":
+        kind = "lines"
     return FormField(name, kind, definition.get("description", ""), choices, is_required, name in _FIRST)
 
 
@@ -71,6 +73,19 @@ def request_of(given: Mapping[str, str]) -> dict[str, Any]:
     return request
 
 
+def requests_of(given: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the requests that a filled form stands for: one for each line of its URL. Only the first one begins a new
+    run, because the others belong to it."""
+    request = request_of(given)
+    urls = [line.strip() for line in given.get("url", "").splitlines() if line.strip()]
+    if len(urls) < 2:
+        return [request]
+    return [
+        {name: url if name == "url" else value for name, value in request.items() if number == 0 or name != "fresh"}
+        for number, url in enumerate(urls)
+    ]
+
+
 def texts_of(request: Mapping[str, Any]) -> dict[str, str]:
     """Return the filled form for a request: the reverse of `request_of`."""
     texts = {}
@@ -89,6 +104,9 @@ def texts_of(request: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def command_of(request: Mapping[str, Any]) -> str:
-    """Return the command that sends the same request."""
-    return shlex.join(["gossamer", "feed", msgspec.json.encode(request).decode()])
+def command_of(requests: Sequence[Mapping[str, Any]]) -> str:
+    """Return the command that sends the same requests."""
+    lines = [msgspec.json.encode(request).decode() for request in requests]
+    if len(lines) == 1:
+        return shlex.join(["gossamer", "feed", *lines])
+    return "\n".join(["gossamer feed - <<'EOF'", *lines, "EOF"])

@@ -19,6 +19,11 @@ _PARTS: Final = 2
 """Parts of an answer that wait for a slow browser. More need more memory for each download."""
 
 
+_READ_SECONDS: Final = 3.0
+"""Longest time for which a page waits for an answer. Must exceed those of the API for what it can do without: the
+history (`_READ_SECONDS` in `history/store.py`), and the frontier (`FRONTIER_SECONDS` in `api/crawls.py`)."""
+
+
 class ApiRefused(Exception):
     """The API answered with an error, which `detail` words for people."""
 
@@ -26,6 +31,14 @@ class ApiRefused(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
+
+
+class ApiSilent(ApiRefused):
+    """The API did not answer in time: what it asks, perhaps the frontier's server, does not answer."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(503, f"no answer within {seconds:g} seconds")
+        self.seconds = seconds
 
 
 class StreamedAnswer(NamedTuple):
@@ -69,15 +82,28 @@ class ApiClient(ABC):
         """Return the answer to GET. Values of `query` that are None are left out. Raises ApiRefused."""
         return await self.call("GET", path, query=query)
 
-    async def call(self, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        seconds: float = _READ_SECONDS,
+    ) -> Any:
         """Return the answer to a request with this JSON body, if one is given. Raises ApiRefused for statuses of 400
-        and above."""
+        and above. `seconds`: longest time of a GET; then ApiSilent is raised."""
         content = b"" if body is None else msgspec.json.encode(body)
-        return await self.send(ApiCall(method, path, query or {}, content))
+        return await self.send(ApiCall(method, path, query or {}, content), seconds=seconds)
 
-    async def send(self, call: ApiCall) -> Any:
-        """Return the answer to a request. Raises ApiRefused for statuses of 400 and above."""
-        status, answer = await self._exchange(call)
+    async def send(self, call: ApiCall, *, seconds: float = _READ_SECONDS) -> Any:
+        """Return the answer to a request. Raises ApiRefused for statuses of 400 and above. Only a GET ends after
+        `seconds`: a change may have been made, and its answer says so."""
+        try:
+            async with asyncio.timeout(seconds if call.method == "GET" else None):
+                status, answer = await self._exchange(call)
+        except TimeoutError:
+            raise ApiSilent(seconds) from None
         if status >= 400:
             raise refusal(status, answer)
         return msgspec.json.decode(answer) if answer else None

@@ -34,8 +34,9 @@ from gossamer.storage.sql.audit import AuditEntryRow
 
 T = TypeVar("T")
 
-_READ_SECONDS: Final = 5.0
-"""Longest time of a read. A page waits for it, and then shows what is known without the history."""
+_READ_SECONDS: Final = 2.0
+"""Longest time of a read. A page waits for it, and then shows what is known without the history. Must stay below the
+time for which a page waits for an answer of the API (`_READ_SECONDS` in `dashboard/service.py`)."""
 _AWAY_SECONDS: Final = 2.0
 """Time after an outage for which reads fail at once, so that pages do not wait one after the other. Then one read tries
 again, while the others go on failing."""

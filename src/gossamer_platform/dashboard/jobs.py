@@ -16,6 +16,8 @@ EXPORTS: Final = ("csv", "json", "jsonl", "xml")
 _A_PAGE: Final = 50
 _LOG_BYTES: Final = 64 * 1024
 """Bytes of a log that a page shows at first, and most that it takes at a time while it follows."""
+_ITEM_SECONDS: Final = 30.0
+"""Longest time for which the page of items waits: a filter may read the whole file."""
 _CELL: Final = 300
 """Characters of a field that a table of items shows."""
 _COLUMNS: Final = 40
@@ -89,13 +91,11 @@ async def read_log(page: DashboardPage) -> Response:
 async def show_items(page: DashboardPage) -> Response:
     """Return items of a job as a table, with a column for each field."""
     job = await _job(page)
-    conditions = [line.strip() for line in page.query.get("filter", "").split(",") if line.strip()]
-    fault = ""
+    conditions, fault = _conditions(page), ""
     found: dict[str, Any] = {"items": [], "next": None}
     try:
-        found = await page.platform.get(
-            f"/v1/jobs/{job['id']}/items", after=page.query.get("after"), filter=conditions, limit=_A_PAGE
-        )
+        query = {"after": page.query.get("after"), "filter": conditions, "limit": _A_PAGE}
+        found = await page.platform.call("GET", f"/v1/jobs/{job['id']}/items", query=query, seconds=_ITEM_SECONDS)
     except ApiRefused as error:
         fault = error.detail
     fields: dict[str, None] = {}
@@ -110,6 +110,11 @@ async def show_items(page: DashboardPage) -> Response:
     )  # fmt: skip
 
 
+def _conditions(page: DashboardPage) -> list[str]:
+    """Return the conditions for items in the address, one a line: a value may have a comma."""
+    return [line.strip() for line in page.query.get("filter", "").splitlines() if line.strip()]
+
+
 def _cell(item: Any, name: str) -> str:
     """Return a field as a table shows it."""
     value = item.get(name, "") if isinstance(item, dict) else item
@@ -122,7 +127,7 @@ async def export_items(page: DashboardPage) -> Response:
     form = page.query.get("form", "csv")
     if form not in EXPORTS:
         raise ApiRefused(404, page.texts("problem.no_page"))
-    conditions = [line.strip() for line in page.query.get("filter", "").split(",") if line.strip()]
+    conditions = _conditions(page)
     call = ApiCall("GET", f"/v1/jobs/{row_number(page, page.query)}/items.{form}", {"filter": conditions})
     return page.pass_on(await page.platform.stream(call))
 

@@ -262,6 +262,22 @@ async def test_a_form_offers_so_many_entries_that_a_person_finds_one_and_takes_a
     assert (await client.post("/ui/jobs/create", data=job)).status_code == 303
 
 
+async def test_a_condition_for_items_may_have_a_comma(
+    client: httpx.AsyncClient, database: StateDatabase, tmp_path: Path
+) -> None:
+    await database.write(_fill)
+    file = tmp_path / f"items/{_PROJECT}/s/name.attempt-2.jl"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        '{"name": "shoe, red", "price": 1}\n{"name": "shoe, red", "price": 9}\n{"name": "shoe", "price": 9}\n'
+    )
+    query = {"id": "1", "filter": "name=shoe, red\r\nprice>5\r\n"}
+    page = (await client.get("/ui/job/items", params=query)).text
+    assert re.findall(r"<tr><td>([^<]*)</td><td>([^<]*)</td></tr>", page) == [("shoe, red", "9")]
+    export = unescape(re.findall(r'href="([^"]*form=csv[^"]*)"', page)[0])
+    assert (await client.get(export)).text.splitlines()[1:] == ['"shoe, red",9']
+
+
 async def test_the_pages_that_clients_of_scrapyd_read_stay_and_lead_to_the_dashboard(
     client: httpx.AsyncClient, database: StateDatabase
 ) -> None:

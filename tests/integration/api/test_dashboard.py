@@ -146,17 +146,36 @@ async def test_a_crawl_is_run_again_or_goes_deeper_with_its_options_and_without_
     options |= {"sitemaps": True, "deny_regex": ["/x"], "headers": {"X-Team": "a"}, "appid": "shop", "crawlid": "old"}
     assert (made["request"], made["left_out"], made["submissions"]) == (options, ["cookie", "headers"], 1)
     record = {"type": "page", "appid": "shop", "crawlid": "old", "success": True, "url": "http://a.test/", "depth": 0}
-    await service.context.bus.publish(service.context.topics.crawled_by("shop"), [msgspec.json.encode(record)])
+    failed = {**record, "success": False, "reason": "http_404", "url": "http://a.test/2"}
+    deeper = {**record, "url": "http://a.test/deeper", "depth": 1}
+    records = [deeper, record, failed, deeper, record]
+    await service.context.bus.publish(
+        service.context.topics.crawled_by("shop"), list(map(msgspec.json.encode, records))
+    )
     for like, changed in (("again", {"fresh": True}), ("further", {"maxdepth": 3})):
         page = await text(service, "/crawls/new", appid="shop", crawlid="old", like=like)
         assert "cookie, headers" in page
-        assert 'value="http://a.test/"' in page
-        shown = msgspec.json.decode(unescape(re.findall(r"<pre[^>]*>({.*?})</pre>", page, re.DOTALL)[0]))
-        assert shown == {**options, "url": "http://a.test/", **changed}
+        assert ">\nhttp://a.test/\nhttp://a.test/2</textarea>" in page
+        first, second = msgspec.json.decode(unescape(re.findall(r"<pre[^>]*>(\[.*?\])</pre>", page, re.DOTALL)[0]))
+        assert first == {**options, "url": "http://a.test/", **changed}
+        assert second == {**options, "url": "http://a.test/2", **(changed if like == "further" else {})}
     assert (await service.http.get("/ui/crawls/new?like=again&appid=no&crawlid=no")).status_code == 404
     new = await text(service, "/crawls/new")
     assert 'name="appid" value="dashboard"' in new
     assert re.search(r'name="crawlid" value="crawl-\d{4}-\d{6}"', new)
+
+
+async def test_a_form_takes_many_addresses_each_of_which_is_a_request(service: Service) -> None:
+    urls = [f"http://a{number}.test/" for number in range(3)]
+    sent = await submit(service, "many", url="\n".join(urls))
+    assert sent.status_code == 303
+    assert (await service.http.get("/v1/crawls/shop/many")).json()["total"]["added"] == 3
+    refused = await submit(service, "many", url="http://c.test/\nno address\nhttp://d.test/")
+    assert "no address" in unescape(re.findall(r'role="alert">([^<]*)<', refused.text)[0])
+    assert (await service.http.get("/v1/crawls/shop/many")).json()["total"]["added"] == 5
+    too_many = await submit(service, "many", url="\n".join(f"http://b{number}.test/" for number in range(101)))
+    assert too_many.status_code == 400
+    assert (await service.http.get("/v1/crawls/shop/many")).json()["total"]["added"] == 5
 
 
 async def test_a_crawl_has_a_report_that_a_browser_runs_nothing_of(service: Service) -> None:

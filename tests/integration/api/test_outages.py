@@ -1,10 +1,15 @@
 """The frontier or the bus away: said at once, and everything goes on when they are back."""
 
 import asyncio
+from html import unescape
+from pathlib import Path
 
+from gossamer.history.store import HistoryStore
+from tests.servers.cluster_faults import paused
 from tests.servers.valkey import standalone
 
 from .conftest import running
+from .test_past import remembering, until_listed
 
 PROBLEM = "application/problem+json"
 CRAWL = {"appid": "shop", "crawlid": "prices", "url": "https://example.com/"}
@@ -52,6 +57,34 @@ async def test_a_frontier_that_is_away_is_told_and_waited_for() -> None:
                     pass
             assert (await http.get("/v1/crawls/shop/prices")).json()["total"]["queued"] == 1
             assert (await service.feed(question))["data"]["queues"]["total_backlog"] == 1
+
+
+async def test_a_dashboard_says_soon_that_the_frontier_hangs_and_shows_what_is_known(tmp_path: Path) -> None:
+    """A frozen server keeps its connections, so calls of the API itself wait for half a minute."""
+    history = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    with standalone() as server:
+        async with running(server.address, prefix="t", history=history) as service, remembering(service, history):
+            await service.feed(CRAWL)
+            await until_listed(service, "prices")
+            pages = {"": "prices", "crawls": "prices", "crawl?appid=shop&crawlid=prices": "prices"}
+            pages |= {"domain?domain=a.test": "", "workers": "", "bus": "", "domains": ""}
+            for path in pages:
+                assert (await service.http.get(f"/ui/{path}")).status_code == 200
+            with paused(server):
+
+                async def told(path: str, shown: str) -> str:
+                    try:
+                        async with asyncio.timeout(10):  # far below the half minute, and far above the deadline
+                            page = unescape((await service.http.get(f"/ui/{path}")).text)
+                    except TimeoutError:
+                        return f"{path} hangs"
+                    is_told = "does not answer" in page
+                    return "" if is_told and shown in page and "</html>" in page else f"{path}: {page}"
+
+                assert [
+                    wrong for wrong in await asyncio.gather(*(told(*each) for each in pages.items())) if wrong
+                ] == []
+    await history.close()
 
 
 async def test_a_frontier_that_is_full_refuses_new_crawls_only() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from gossamer.dashboard.sessions import SESSION_SECONDS, Sessions
 from gossamer.dashboard.texts import LANGUAGES, language_for, texts_of
+from gossamer.web.html import Templates
 
 FOLDER = Path(__file__).parents[3] / "src/gossamer/dashboard"
 PLATFORM = Path(__file__).parents[3] / "src/gossamer_platform/dashboard"
@@ -62,6 +63,21 @@ def test_a_template_obeys_the_content_security_policy(path: Path) -> None:
     text = path.read_text()
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*src=)", text)
     assert "|safe" not in text
+
+
+def test_templates_are_those_of_the_start_whatever_an_upgrade_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "upgraded" / "templates"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    (folder / "page.html").write_text("old {% include 'part.html' %}")
+    (folder / "part.html").write_text("part")
+    monkeypatch.syspath_prepend(tmp_path)
+    templates = Templates("upgraded")
+    (folder / "page.html").write_text("new {{ a_value_that_the_old_code_has_not }}")
+    (folder / "part.html").unlink()
+    assert templates.render("page.html") == "old part"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 // Refreshes parts of a page every two seconds while it is visible, shows times in the viewer's zone, and previews forms.
 "use strict";
 const PAUSE_MS = 2000;
-const SLOW_MS = 8000;
+const SLOW_MS = 3000;
 const parser = new DOMParser();
 const shown = new WeakMap(); // by refreshed element: the answer that it shows
 
@@ -38,7 +38,7 @@ function show(element, text) {
 
 async function refresh(element) {
   const stale = document.getElementById("stale");
-  const slow = setTimeout(() => { stale.hidden = false; }, SLOW_MS); // an answer may take half a minute
+  const slow = setTimeout(() => { stale.hidden = false; }, SLOW_MS);
   try {
     const response = await fetch(element.dataset.refresh, { redirect: "manual" });
     if (response.type === "opaqueredirect") { location.reload(); return; } // the session has ended
