@@ -1,8 +1,10 @@
 """Texts of the pages, in the languages of `texts/`: one TOML file each, with the same keys."""
 
+import re
 import tomllib
 from functools import cache
 from importlib.resources import files
+from string import Formatter
 from typing import Final
 
 LANGUAGES: Final = ("en", "de")
@@ -33,6 +35,29 @@ def language_for(accepted: str) -> str:
     return LANGUAGES[0]
 
 
+_SENTENCES: Final = ("finding.", "advice.", "waits.")
+"""Sections with the sentences that programs make in English: in the first language, texts that are recognised."""
+_LONGEST_SENTENCE: Final = 1000
+"""Characters of a sentence that is recognised. Longer ones take longer to compare."""
+
+
+@cache
+def _sentences() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return the sentences that programs make, by their keys: those with most words of their own first."""
+    known = {key: text for key, text in texts_of(LANGUAGES[0]).items() if key.startswith(_SENTENCES)}
+    parts = {key: list(Formatter().parse(text)) for key, text in known.items()}
+    order = sorted(known, key=lambda key: -sum(len(words) for words, *_ in parts[key]))
+    return tuple(
+        (
+            key,
+            re.compile(
+                "".join(re.escape(words) + (f"(?P<{name}>.*?)" if name else "") for words, name, *_ in parts[key])
+            ),
+        )
+        for key in order
+    )
+
+
 class Texts:
     """Texts of one language."""
 
@@ -44,6 +69,16 @@ class Texts:
         """Return a text with its values. Raises KeyError for a key that the language does not have."""
         text = self._texts[key]
         return text.format(**values) if values else text
+
+    def told(self, sentence: str) -> str:
+        """Return a sentence that a program has made, in this language, and so its parts. One that is not known stays as
+        it is."""
+        if self.language == LANGUAGES[0] or len(sentence) > _LONGEST_SENTENCE:
+            return sentence
+        for key, pattern in _sentences():
+            if found := pattern.fullmatch(sentence):
+                return self(key, **{name: self.told(value) for name, value in found.groupdict().items()})
+        return sentence
 
     def get(self, key: str, default: str) -> str:
         """Return a text, or `default` where there is none of this key."""

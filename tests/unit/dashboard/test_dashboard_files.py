@@ -1,6 +1,8 @@
 """Files of the dashboard: texts, templates, and files of others."""
 
+import ast
 import hashlib
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -8,8 +10,9 @@ from string import Formatter
 
 import pytest
 
+from gossamer.dashboard.request_form import form_fields
 from gossamer.dashboard.sessions import SESSION_SECONDS, Sessions
-from gossamer.dashboard.texts import LANGUAGES, language_for, texts_of
+from gossamer.dashboard.texts import LANGUAGES, Texts, language_for, texts_of
 from gossamer.web.html import Templates
 
 FOLDER = Path(__file__).parents[3] / "src/gossamer/dashboard"
@@ -23,11 +26,78 @@ def values_of(text: str) -> set[str]:
 
 @pytest.mark.parametrize("language", LANGUAGES[1:])
 def test_each_language_has_every_text_with_the_same_values(language: str) -> None:
+    """Also a help for each field of the form, which English has from the schema of requests."""
     first, other = texts_of(LANGUAGES[0]), texts_of(language)
-    assert other.keys() == first.keys()
-    assert {key: values_of(text) for key, text in other.items()} == {
-        key: values_of(text) for key, text in first.items()
-    }
+    helps = {f"field_help.{field.name}" for field in form_fields()}
+    assert other.keys() == first.keys() | helps
+    assert {key: values_of(other[key]) for key in first} == {key: values_of(text) for key, text in first.items()}
+    same = {key: re.sub(r"\{\w+\}", "", text) for key, text in first.items() if text == other[key]}
+    assert [key for key, text in same.items() if len(re.findall(r"\w{3,}", text)) > 2] == []
+
+
+def sentences(path: Path, calls: dict[str, int]) -> set[str]:
+    """The sentences of a module that are arguments of these calls (by name and position), or that its functions of
+    these names return (position -1). Values stand as 7, and parts that are texts as each of these."""
+    module = ast.parse(path.read_text())
+    found: set[str] = set()
+
+    def all_of(node: ast.expr, scope: ast.AST) -> list[str]:
+        match node:
+            case ast.Constant(value=str(text)):
+                return [text]
+            case ast.JoinedStr(values=parts):
+                return ["".join(part) for part in itertools.product(*(all_of(each, scope) for each in parts))]
+            case ast.FormattedValue(value=value):
+                return all_of(value, scope) or ["7"]
+            case ast.IfExp(body=one, orelse=other):
+                return all_of(one, scope) + all_of(other, scope)
+            case ast.BoolOp(values=values):
+                return [text for value in values for text in all_of(value, scope)]
+            case ast.Name(id=name):
+                return [
+                    text
+                    for place in (scope, *module.body)
+                    for each in (ast.walk(place) if place is scope else [place])
+                    if isinstance(each, ast.Assign) and name in [getattr(target, "id", "") for target in each.targets]
+                    for text in all_of(each.value, scope)
+                ]
+        return []
+
+    for function in [node for node in module.body if isinstance(node, ast.FunctionDef)]:
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and (at := calls.get(getattr(node.func, "id", ""))) is not None:
+                found.update(all_of(node.args[at], function))
+            if isinstance(node, ast.Return) and node.value is not None and calls.get(function.name) == -1:
+                found.update(all_of(node.value, function))
+    return found
+
+
+@pytest.mark.parametrize("language", LANGUAGES[1:])
+@pytest.mark.parametrize(
+    ("file", "calls", "least"),
+    [
+        ("gossamer/policy/diagnosis.py", {"Advice": 0, "_Case": 2}, 43),
+        ("gossamer_platform/state/dispatch.py", {"waits_for": -1, "_node_wanted": -1}, 13),
+    ],
+)
+def test_each_language_has_every_sentence_of_programs(
+    language: str, file: str, calls: dict[str, int], least: int
+) -> None:
+    made = sentences(FOLDER.parents[1] / file, calls)
+    assert len(made) >= least
+    texts = Texts(language)
+    assert {sentence for sentence in made if texts.told(sentence) == sentence} == set()
+    english = re.compile(r"\b(the|is|of|with|and|sites?|to)\b")
+    assert {told for told in map(texts.told, made) if english.search(told)} <= set()
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_a_template_has_no_text_of_its_own(path: Path) -> None:
+    """Every word that people read is in the catalogue. Examples, and names that are the same everywhere, are not."""
+    text = re.sub(r"\{[{%#].*?[}%#]\}", " ", path.read_text(), flags=re.DOTALL)
+    shown = re.sub(r"<[^>]*>", " ", text) + " ".join(re.findall(r'(?:alt|title|aria-label)="([^"]*)"', text))
+    words = set(re.findall(r"[A-Za-z]{3,}", shown))
+    assert words <= {"Gossamer", "robots", "txt", "PID", "gossamer", "deploy", "middot", "nbsp"}
 
 
 def test_every_text_is_used_and_every_used_text_exists() -> None:
@@ -36,6 +106,7 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
     beginnings = tuple(re.findall(r"""\b(?:t|t\.get)\(["']([a-z_.]+)["'] ~""", sources))
     assert literal <= texts_of("en").keys()
     named = set(re.findall(r"""["']([a-z]+\.[a-z_]+)["']""", sources))
+    beginnings += ("finding.", "advice.", "waits.")  # by Texts.told
     assert {key for key in texts_of("en") if key not in named and not key.startswith(beginnings)} == set()
 
 
