@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from gossamer.crawling.python import Crawler, Result, crawl, get
     from gossamer.errors import GossamerError
     from gossamer.extract.page import Follow, Page
+    from gossamer.render.open_page import OpenPage
     from gossamer.worker.spider import Spider
 
 __version__ = "0.1.0"
 
-__all__ = ["Crawler", "Follow", "GossamerError", "Page", "Result", "Spider", "crawl", "get"]
+__all__ = ["Crawler", "Follow", "GossamerError", "OpenPage", "Page", "Result", "Spider", "crawl", "get"]
 
 _MODULES = {
     "Crawler": "gossamer.crawling.python",
     "Follow": "gossamer.extract.page",
     "GossamerError": "gossamer.errors",
+    "OpenPage": "gossamer.render.open_page",
     "Page": "gossamer.extract.page",
     "Result": "gossamer.crawling.python",
     "Spider": "gossamer.worker.spider",

@@ -454,3 +454,11 @@ class FakeWebFailed(GossamerError):
     """The fake web did not start or cannot be read."""
 
     only_detail = True
+
+
+class ScriptFailed(GossamerError):
+    """The script failed on the page."""
+
+
+class PageEnded(GossamerError):
+    """The open page has ended."""

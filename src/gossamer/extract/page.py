@@ -145,6 +145,8 @@ class Page:
         self.items: list[dict[str, Any]] = []
         """Items that the crawl extracted from the page. Only a loop over a crawl (Python API) finds them here: a spider
         gets the page before items are extracted."""
+        self.opened: Any = None
+        """Result of `Spider.on_page`, of a page that a browser has built."""
         self._text = text
         self._document = document
         self._in_scope = in_scope

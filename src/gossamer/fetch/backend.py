@@ -67,6 +67,8 @@ class PageLoad(msgspec.Struct, frozen=True):
     """Name of the crawl's session at the site: pages of two sessions share neither cookies nor a cache. Empty: none."""
     script_cookies: tuple[dict[str, Any], ...] = ()
     """Cookies of a session that scripts of the page may read, as Chromium's `Network.setCookie` takes them."""
+    on_open: Callable[[Any], Awaitable[None]] | None = None
+    """Called with the open page (`render/open_page.py`) before its document is read."""
     on_response: Callable[[str, FetchResponse], object] | None = None
     """Called with the URL and the response of each request, that of the page among them, for the cookies that it
     sets."""

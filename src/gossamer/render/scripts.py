@@ -71,8 +71,7 @@ SNAPSHOT = """
 """Return the document as it is now. Open shadow roots, and frames of the same origin, stand at their places as `div`
 elements, because no parser of HTML would find their links inside templates and frames."""
 
-STEP = """
-async (action, selector, value) => {
+_FIND = """
   // Elements of components and frames are looked for where the document itself has none.
   const find = (root, depth) => {
     const found = root.querySelector(selector);
@@ -85,6 +84,13 @@ async (action, selector, value) => {
     }
     return null;
   };
+"""
+"""Beginning of a function with the parameter `selector`."""
+
+STEP = (
+    "async (action, selector, value) => {"
+    + _FIND
+    + """
   const element = selector ? find(document, 0) : document.documentElement;
   if (!element) return false;
   if (action === 'scroll') {
@@ -115,6 +121,7 @@ async (action, selector, value) => {
   return true;
 }
 """
+)
 """Take one step. Returns false if its element is not there or takes no clicks; of `scroll`, the height of the document
 before."""
 BOX = """
@@ -134,3 +141,10 @@ selector => {
 """Return the place of a screenshot, in CSS pixels; null: there is no such element, or it is not shown."""
 SIZE = "() => document.getElementsByTagName('*').length + ':' + document.documentElement.scrollHeight"
 """Return a text that changes when the document grows."""
+
+TEXT = (
+    "selector => {"
+    + _FIND
+    + "const found = find(document, 0); return found && (found.innerText ?? found.textContent) }"
+)
+"""Return the text of the first element that matches, as a reader sees it; null: there is none."""

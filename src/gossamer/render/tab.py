@@ -8,18 +8,20 @@ import asyncio
 import base64
 import contextlib
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
 
-from gossamer.errors import BrowserCrashed, BrowserError, BrowserHung, DevToolsRefused
+from gossamer.errors import BrowserCrashed, BrowserError, BrowserHung, DevToolsRefused, PageEnded, ScriptFailed
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines
 from gossamer.model.record import Rendering
 from gossamer.model.rendering import RenderStep, RenderTerms
 from gossamer.policy.urls import redirect_target
 from gossamer.render.browser import Browser
+from gossamer.render.open_page import OpenPage
 from gossamer.render.requests import PageLoader, PageRequests
-from gossamer.render.scripts import BOX, QUIET, SIZE, SNAPSHOT, STEP
+from gossamer.render.scripts import BOX, QUIET, SIZE, SNAPSHOT, STEP, TEXT
 
 _BUSY_SECONDS = 2.0
 """Time in which a page returns its document. One that computes for longer is interrupted."""
@@ -155,6 +157,8 @@ class Tab:
                 self._listens = True
                 self._send("Runtime.enable")
             ended = await self._build(page, limits, started + limits.seconds, load.steps)
+            if ended == "quiet" and load.on_open is not None:
+                ended = await self._open_for(load.on_open, page, limits, started + limits.seconds)
             if page.crash:
                 raise BrowserCrashed(page.crash)
             body, cut, image, shot = b"", False, b"", ""
@@ -270,6 +274,33 @@ class Tab:
             except BrowserHung:
                 return "time", taken
         return "time" if ended == "quiet" and time.monotonic() >= deadline else ended, taken
+
+    async def _open_for(
+        self, use: Callable[[OpenPage], Awaitable[None]], page: _PageState, limits: WaitLimits, deadline: float
+    ) -> Ended:
+        """Let a spider use the page. `deadline`: monotonic time. Returns how that ended."""
+        opened = OpenPage(page.url, _TabControl(self, page, limits, deadline))
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                await use(opened)
+        except TimeoutError:
+            return "time"
+        except PageEnded:
+            pass
+        return "moved" if page.moved_to is not None else opened.ended  # type: ignore[return-value]
+
+    async def run_script(self, script: str, *, seconds: float) -> Any:
+        """Return the value of a script in the page's own world. Raises ScriptFailed."""
+        try:
+            answer = await self._call(
+                "Runtime.evaluate", seconds=seconds, expression=script, awaitPromise=True, returnByValue=True
+            )
+        except DevToolsRefused as error:
+            raise ScriptFailed(str(error)) from None
+        if details := answer.get("exceptionDetails"):
+            thrown = details.get("exception", {})
+            raise ScriptFailed(str(thrown.get("description") or thrown.get("value") or details.get("text"))[:500])
+        return answer["result"].get("value")
 
     async def _pause(self, seconds: float, page: _PageState, limits: WaitLimits, deadline: float) -> tuple[Ended, int]:
         """Let the page go on for a time. Returns as `_take`."""
@@ -459,6 +490,34 @@ class Tab:
 
     def _fail(self, event: dict[str, Any], reason: str) -> None:
         self._send("Fetch.failRequest", requestId=event["requestId"], errorReason=reason)
+
+
+class _TabControl:
+    """Implements PageControl for the page that a tab is building."""
+
+    def __init__(self, tab: Tab, page: _PageState, limits: WaitLimits, deadline: float) -> None:
+        self._tab = tab
+        self._page = page
+        self._limits = limits
+        self._deadline = deadline
+
+    @property
+    def _left(self) -> float:
+        return max(0.1, self._deadline - time.monotonic())
+
+    async def take(self, step: RenderStep) -> tuple[Ended, int]:
+        return await self._tab._take(step, self._page, self._limits, self._deadline)
+
+    async def text(self, selector: str) -> str | None:
+        found: str | None = await self._tab._evaluate(TEXT, selector, seconds=self._left)
+        return found
+
+    async def document(self) -> str:
+        found = await self._tab._evaluate(SNAPSHOT, self._page.url, self._limits.document_bytes, seconds=self._left)
+        return str(found["html"])
+
+    async def run(self, script: str) -> Any:
+        return await self._tab.run_script(script, seconds=self._left)
 
 
 def _rendered(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from gossamer.errors import BrowserError, PageEnded
 from gossamer.fetch.exchange import FetchRequest
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import Asset
@@ -19,9 +20,11 @@ from gossamer.model.record import WireExchange
 from gossamer.model.request import EMPTY_PAYLOAD, Lease, Payload, pack, unpack
 from gossamer.policy.urls import host, origin, registered_domain
 from gossamer.worker.context import Context
+from gossamer.worker.spider import Spider
 
 if TYPE_CHECKING:
     from gossamer.fetch.backend import PageLoad
+    from gossamer.render.open_page import OpenPage
     from gossamer.session.site_session import SiteSession
 
 MAX_HOPS = 10
@@ -114,6 +117,10 @@ class Attempt:
     """True: the latest response has changed the session's cookies."""
     login_number: int = 0
     """Number of the session's login by which the latest request was sent."""
+    opened: Any = None
+    """Result of the spider's `on_page`."""
+    page_error: BaseException | None = None
+    """Exception of the spider's `on_page`. None: there was none."""
     wires: tuple[WireExchange, ...] = ()
     """Raw bytes of each exchange, if an output wants them."""
 
@@ -206,8 +213,18 @@ class Attempt:
             terms=self.context.terms.render_terms,
             session="" if session is None else session.key,
             script_cookies=() if session is None else session.script_cookies(self.url),
+            on_open=self._use_page if type(self.context.spider).on_page is not Spider.on_page else None,
             on_response=None if session is None else session.receive,
         )
+
+    async def _use_page(self, tab: "OpenPage") -> None:
+        """Let the spider use the page, and keep its result, or its exception, for `parse`."""
+        try:
+            self.opened = await self.context.spider.on_page(tab)
+        except (BrowserError, PageEnded):
+            raise
+        except (Exception, SystemExit) as error:  # as of `parse`
+            self.page_error = error
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return the headers of the next request: the crawl's, as far as this URL may receive them, overridden by the

@@ -143,7 +143,7 @@ class PageReader:
         record = page_record(attempt, fetched, decoded, now=time.time(), links=(links and links.texts) or ())
         output = Output(record=record, body=body, wires=attempt.wires, body_apart=decoded.is_apart)
         finished = FinishedLease(Settlement(lease, Outcome.FETCHED), [output], size=output_size(output))
-        if custom_parse:
+        if custom_parse or attempt.page_error is not None:
             if not await self._run_spider(attempt, finished, document, decoded):
                 return finished
         elif links is not None and follows:

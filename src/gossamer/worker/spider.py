@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from gossamer.extract.page import Follow, Page
+    from gossamer.render.open_page import OpenPage
 
 __all__ = ["Follow", "LinkSpider", "Page", "Spider", "WanderingSpider"]
 
@@ -57,6 +58,11 @@ class Spider:
         fails the page.
         """
         raise NotImplementedError
+
+    async def on_page(self, tab: "OpenPage") -> Any:
+        """Use a page that is open in a browser: click, fill, read. Called for rendered pages, after the steps of the
+        crawl and before the document is read. `parse` finds what this returns as `page.opened`. An exception fails the
+        page."""
 
 
 class LinkSpider(Spider):

@@ -92,7 +92,10 @@ class SpiderRunner:
                 batches.append(batch)
 
         spider = context.spider
+        page.opened = attempt.opened
         try:
+            if attempt.page_error is not None:
+                raise attempt.page_error
             await run_parse(spider, page, take, self._watch)
         except (Exception, SystemExit) as error:  # also sys.exit() in a spider: it must not end the worker
             self._report_broken(attempt, spider, error)

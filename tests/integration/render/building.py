@@ -1,7 +1,7 @@
 """Pages built in this process: the backend of rendered pages on a real browser and a practice web."""
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from gossamer.model.rendering import RenderStep, RenderTerms
 from gossamer.net.resolve import parse_override
 from gossamer.render.backend import BrowserBackend
 from gossamer.render.browser import Browser
+from gossamer.render.open_page import OpenPage
 from gossamer.render.pool import BrowserPool
 from gossamer.render.shared_choices import SharedChoices
 from gossamer.settings import Settings, load
@@ -56,6 +57,7 @@ class Builder:
         terms: RenderTerms | None = None,
         why: str = "",
         in_lane: bool | None = None,
+        on_open: Callable[[OpenPage], Awaitable[None]] | None = None,
     ) -> FetchRequest:
         """The request of a page that is to be built."""
 
@@ -78,6 +80,7 @@ class Builder:
             learns=learns,
             steps=steps,
             terms=terms,
+            on_open=on_open,
         )
         return request
 
