@@ -1,15 +1,22 @@
 """A frontier that was lost is filled from the records of its crawl: no page with a record is fetched again, all others
 are."""
 
+import asyncio
+import gzip
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
+from gossamer.cli.commands import moves
 from gossamer.cli.commands.rebuild import rebuild_crawl
-from gossamer.crawling.rebuild import RebuildResult
+from gossamer.crawling import rebuild
+from gossamer.crawling.engine import prepare
+from gossamer.crawling.rebuild import Rebuild, RebuildResult
+from gossamer.errors import BadInput
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.model.record import Output, PageRecord
 from gossamer.model.request import DropReason
@@ -18,9 +25,10 @@ from gossamer.sinks.export import ExportOptions, export_file
 from gossamer.sinks.jsonl import json_units
 from gossamer.sinks.open import ending_of
 from gossamer.sinks.read import Source
+from gossamer.wiring.frontier import connect
 from gossamer_fakeweb import expected, fetched, fetches
 from tests.servers.crawling import Crawled, crawl, settings_for
-from tests.servers.valkey import Server, standalone
+from tests.servers.valkey import Cluster, Server, cluster, standalone
 
 SPEC = WebSpec(hosts=3, pages=50, cross_host_share=0.1, not_found=0.04, redirect_same=0.05, redirect_cross=0.05)
 _prefixes = count()
@@ -68,8 +76,6 @@ class Crawl(NamedTuple):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawl]:
-    import asyncio
-
     folder = tmp_path_factory.mktemp("done")
     with FakeWeb.start(SPEC) as web, standalone(tcp=True) as server:
         options = {"frontier": server.address, "prefix": "done"}
@@ -94,3 +100,166 @@ async def test_pages_with_a_record_are_not_fetched_again_and_all_others_are(
     assert went_on.summary.finished
     assert went_on.summary.info is not None
     assert went_on.summary.info.pages.fetched == sum(record.success for record in done.records)
+
+
+# --- moved to another frontier ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def three_servers() -> Iterator[Cluster]:
+    with cluster(primaries=3) as servers:
+        yield servers
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (1, 2), (4, 2), (2, 3), (1, "cluster"), (3, "cluster")])
+async def test_a_crawl_goes_on_where_it_was_on_another_frontier(
+    before: int, after: int | str, done: Crawl, three_servers: Cluster, tmp_path: Path
+) -> None:
+    half = done.records[: len(done.records) // 2]
+    done.write(tmp_path / "pages.jsonl", half)
+    source = done.settings(tmp_path, shards=before)
+    rebuilt = (await done.rebuild(tmp_path, source)).info
+    assert rebuilt is not None
+    address = three_servers.address if after == "cluster" else done.server.address
+    target = done.settings(tmp_path, frontier=address, shards=6 if after == "cluster" else after)
+    file = tmp_path / "crawl.zst"
+    exported, _ = await moves.export_from(done.parsed(tmp_path, source), rebuilt.crawl.crawlid, file)
+    imported, _ = await moves.import_into(done.parsed(tmp_path, target), file)
+    for name in ("run", "seen", "spiders", "queued_by_priority", "kept_failed", "started"):
+        assert getattr(imported, name) == getattr(exported, name), name
+    went_on, asked = await done.go_on(tmp_path, target)
+    assert asked == done.expected_after(half)
+    assert went_on.summary.finished
+    with pytest.raises(BadInput, match="is paused"):
+        await done.go_on(tmp_path, source)
+
+
+async def test_a_file_that_was_cut_or_changed_and_a_second_crawl_of_the_name_are_refused(
+    done: Crawl, tmp_path: Path
+) -> None:
+    done.write(tmp_path / "pages.jsonl", done.records[:20])
+    source = done.settings(tmp_path)
+    rebuilt = (await done.rebuild(tmp_path, source)).info
+    assert rebuilt is not None
+    file = tmp_path / "crawl.gz"
+    await moves.export_from(done.parsed(tmp_path, source), rebuilt.crawl.crawlid, file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    whole = file.read_bytes()
+    lines = gzip.decompress(whole).splitlines(keepends=True)
+    changed = gzip.compress(b"".join([lines[0], lines[2], lines[1], *lines[3:]]))
+    target = done.settings(tmp_path)
+    for content, message in (
+        (gzip.compress(b"".join(lines[:-1])), "was cut"),
+        (whole[: len(whole) // 2], "cannot be read"),
+        (changed, "was changed"),
+        (gzip.compress(b"{}\n"), "no line of an exported crawl"),
+        (b"a text", "no export of a crawl"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(BadInput, match=message):
+            await moves.import_into(done.parsed(tmp_path, target), file)
+    file.write_bytes(whole)
+    await moves.import_into(done.parsed(tmp_path, target), file)
+    with pytest.raises(BadInput, match="was imported before"):
+        await moves.import_into(done.parsed(tmp_path, target), file)
+    await moves.export_from(done.parsed(tmp_path, source), rebuilt.crawl.crawlid, file)  # another export of it
+    with pytest.raises(BadInput, match="has a crawl"):
+        await moves.import_into(done.parsed(tmp_path, target), file)
+    elsewhere = done.settings(tmp_path)
+    other = tmp_path / "other"
+    await crawl(other, done.web.seeds()[:1], done.web.resolve_overrides(), crawl__depth=0, **elsewhere)
+    with pytest.raises(BadInput, match="another key"):
+        await moves.import_into(done.parsed(tmp_path, elsewhere), file)
+
+
+# --- limits of a rebuild ----------------------------------------------------------------------------------------------
+
+
+async def test_a_rebuild_that_was_killed_is_repeated_and_the_crawl_waits_for_it(
+    done: Crawl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = done.records[: len(done.records) // 2]
+    done.write(tmp_path / "pages.jsonl", half)
+    monkeypatch.setattr(rebuild, "_REQUESTS_AT_ONCE", 10)
+    monkeypatch.setattr(rebuild, "_LINKS_AT_ONCE", 50)
+    options = done.settings(tmp_path, shards=3)
+    settings = done.parsed(tmp_path, options)
+    for step, at in (("requests", 30), ("links", 30)):
+
+        def die(now: str, records: int, step: str = step, at: int = at) -> None:
+            if (now, records) == (step, at):
+                raise KeyboardInterrupt
+
+        plan = await prepare(settings, done.web.seeds(), [], crawl_id=None)
+        frontier = await connect(settings, settings.frontier)
+        with pytest.raises(KeyboardInterrupt):
+            await Rebuild(settings, plan, frontier, settings.crawl.output_paths, on_progress=die).run()
+        await frontier.maintain()
+        await frontier.close()
+        with pytest.raises(BadInput, match="not filled again completely"):
+            await done.go_on(tmp_path, options)
+    result = await done.rebuild(tmp_path, options)
+    assert result.info is not None
+    assert result.info.total().fetched == sum(record.success for record in half)
+    _, asked = await done.go_on(tmp_path, options)
+    assert asked == done.expected_after(half)
+
+
+async def test_a_frontier_with_the_crawl_is_refused_unless_it_is_to_be_replaced(done: Crawl, tmp_path: Path) -> None:
+    options = done.settings(tmp_path)
+    done.write(tmp_path / "pages.jsonl", done.records[:10])
+    await done.rebuild(tmp_path, options)
+    half = done.records[: len(done.records) // 2]
+    done.write(tmp_path / "pages.jsonl", half)  # the frontier is an old copy
+    with pytest.raises(BadInput, match="--replace"):
+        await done.rebuild(tmp_path, options)
+    await done.rebuild(tmp_path, options, replace=True)
+    _, asked = await done.go_on(tmp_path, options)
+    assert asked == done.expected_after(half)
+
+
+@pytest.mark.parametrize("links", [True, False])
+async def test_tables_without_bodies_tell_links_or_else_only_what_is_known(
+    links: bool, done: Crawl, tmp_path: Path
+) -> None:
+    half = done.records[: len(done.records) // 2]
+    done.write(tmp_path / "pages.sqlite", half)
+    options = done.settings(tmp_path, crawl__output=({"path": str(tmp_path / "pages.sqlite"), "records": "pages"},))
+    options["crawl__links"] = links
+    result = await done.rebuild(tmp_path, options)
+    assert bool(result.pages_without_links) is not links
+    assert any("neither bodies nor links" in sentence for sentence in result.sentences) is not links
+    _, asked = await done.go_on(tmp_path, options)
+    if links:
+        assert asked == done.expected_after(half)
+    else:
+        seeds = set(done.web.seeds())
+        assert seeds <= asked
+        assert not (asked - seeds) & {record.url for record in half}
+
+
+async def test_a_limit_of_pages_counts_those_of_the_lost_frontier(done: Crawl, tmp_path: Path) -> None:
+    done.write(tmp_path / "pages.jsonl", done.records[:60])
+    fetched_before = sum(record.success for record in done.records[:60])
+    options = done.settings(tmp_path, shards=2, crawl__max_pages=fetched_before + 5)
+    plan = await prepare(done.parsed(tmp_path, options), done.web.seeds(), [], crawl_id=None)
+    of_plan = [msgspec.structs.replace(one, crawlid=plan.crawl.id.crawlid) for one in done.records[:60]]
+    done.write(tmp_path / "pages.jsonl", of_plan)
+    await done.rebuild(tmp_path, options)
+    went_on, _ = await done.go_on(tmp_path, options)
+    assert went_on.summary.info is not None
+    assert went_on.summary.info.pages.fetched == fetched_before + 5
+
+
+async def test_requests_without_an_answer_are_retried_by_the_next_start(done: Crawl, tmp_path: Path) -> None:
+    """As if the frontier had never been lost."""
+    first, *others = [record for record in done.records if record.success and not record.redirects][:30]
+    failed = msgspec.structs.replace(first, success=False, reason="connect", status_code=0, body="")
+    done.write(tmp_path / "pages.jsonl", [*others, failed])
+    options = done.settings(tmp_path)
+    result = await done.rebuild(tmp_path, options)
+    assert result.info is not None
+    assert (result.info.kept_failed, result.info.total().failed) == (1, {"connect": 1})
+    went_on, asked = await done.go_on(tmp_path, options)
+    assert first.url in asked
+    assert went_on.summary.retried == 1

@@ -271,6 +271,11 @@ class _Crawling(msgspec.Struct):
         The frontier deletes such a crawl only while a worker runs, and its own time may stand still while its server
         is down. Raises BadInput for a crawl of which the frontier has a part only.
         """
+        if info.is_paused:
+            raise BadInput(
+                f"the crawl {info.crawl.crawlid} is paused, because it was exported or a person paused it. gossamer "
+                "crawls resume lets it go on here."
+            )
         if info.is_rebuilt:
             raise BadInput(
                 f"the frontier of the crawl {info.crawl.crawlid} was lost, and is not filled again completely. Repeat "

@@ -65,10 +65,13 @@ class RequestEvent(StrEnum):
     """A record shows that it was fetched before the frontier lost it. So do the next two for their statuses."""
     FAILED_BEFORE = "failed_before"
     DROPPED_BEFORE = "dropped_before"
+    LATER_BEFORE = "later_before"
+    """It waits for a time, and its crawl was moved here from another frontier."""
 
 
 TRANSITIONS: dict[tuple[RequestStatus, RequestEvent], RequestStatus] = {
     (RequestStatus.NEW, RequestEvent.ADD): RequestStatus.QUEUED,
+    (RequestStatus.NEW, RequestEvent.LATER_BEFORE): RequestStatus.LATER,
     (RequestStatus.NEW, RequestEvent.FETCHED_BEFORE): RequestStatus.FETCHED,
     (RequestStatus.NEW, RequestEvent.FAILED_BEFORE): RequestStatus.FAILED,
     (RequestStatus.NEW, RequestEvent.DROPPED_BEFORE): RequestStatus.DROPPED,

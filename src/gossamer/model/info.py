@@ -77,7 +77,9 @@ class CrawlInfo(msgspec.Struct):
     """Number of repairs that found wrong counts, because a server had lost a part of its writes. More requests may be
     gone than those that count as lost: others that were there twice make up for them in the counts."""
     is_rebuilt: bool = False
-    """True: it is being filled again from its records, or a command that did so was killed."""
+    """True: it is being filled from its records or from an export, or a command that did so was killed."""
+    is_paused: bool = False
+    """True: its requests are not handed out."""
     growing: dict[str, PatternCount] = {}
     """Pages that may have no end, by the pattern of their URLs: only patterns with many."""
     queued_by_priority: dict[int, int] = {}

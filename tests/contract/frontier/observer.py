@@ -34,6 +34,8 @@ _WAITING = (RequestStatus.QUEUED.value, RequestStatus.LATER.value)
 
 
 def _place(status: str, event: str) -> Place:
+    if event == RequestEvent.DROPPED_BEFORE:  # its counters are those of a settlement
+        event = RequestEvent.DROP.value
     return f"{status} on {event}" if status == RequestStatus.DROPPED else status
 
 

@@ -12,8 +12,7 @@ then be repeated.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -26,10 +25,11 @@ from rich.cells import cell_len
 from gossamer.cli import options, tables, terminal
 from gossamer.cli.commands.audit import audit
 from gossamer.cli.commands.changes import changes, freshness, history
+from gossamer.cli.commands.moves import export, import_crawl, pause, resume
+from gossamer.cli.frontier_here import no_crawl_with, with_frontier
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.past_crawls import failure_examples, forget_past, past_crawls
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.terminal import Interruption
 from gossamer.control.retries import RetryResult, retry_failed
 from gossamer.control.url_search import find_in_crawl
 from gossamer.crawling.work import kept_pages
@@ -42,13 +42,11 @@ from gossamer.policy.words import REPAIRED, counted, retries_text
 from gossamer.settings import Settings
 from gossamer.telemetry.patterns import growth_sentences
 from gossamer.telemetry.refusals import refusals_text
-from gossamer.valkey.datadir import running_address, running_process
+from gossamer.valkey.datadir import running_process
 from gossamer.wiring.frontier import (
     CrawlNote,
-    connect,
     crawls_named,
     delete_note,
-    frontier_address,
     known_crawls,
     list_running_first,
     read_note,
@@ -90,23 +88,6 @@ class KnownCrawl:
     def is_scrapy_project(self) -> bool:
         """True: processes of a Scrapy project do the crawl, with the project's own settings."""
         return self.info is not None and self.info.pool.startswith(_SCRAPY_POOL)
-
-
-@asynccontextmanager
-async def frontier_here(settings: Settings, *, name: str) -> AsyncIterator[ValkeyFrontier]:
-    """Connect to the named or running frontier; else start that of the data directory for the time of the context.
-
-    `name`: this command, as the lock of the data directory names it. Raises BadInput where there is no such directory.
-    """
-    address = settings.frontier or running_address(settings.data_dir)
-    if not address and not settings.data_dir.exists():
-        raise BadInput(no_crawl_with(settings.data_dir))
-    async with AsyncExitStack() as stack:
-        if not address:
-            address = await stack.enter_async_context(frontier_address(settings, name=name))
-        frontier = await connect(settings, address)
-        stack.push_async_callback(frontier.close)
-        yield frontier
 
 
 async def find_crawl(
@@ -206,11 +187,6 @@ def _no_crawl(data_dir: Path, appid: str | None, crawl_id: str | None) -> str:
     return no_crawl_with(data_dir)
 
 
-def no_crawl_with(data_dir: Path) -> str:
-    """Return the message where no crawl was started with the data directory."""
-    return f"no crawl was started with {data_dir}. Name another directory with --data-dir, or a --frontier."
-
-
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 _MAX_CRAWLS = 1000
@@ -302,7 +278,7 @@ def list_crawls(*, json: options.Json = False, **given: Any) -> None:
     """
     settings = options.load_settings(given)
     lock_holder = _lock_holder(settings)
-    infos, more = run_loop(_with_frontier(settings, partial(list_running_first, limit=_MAX_CRAWLS)))
+    infos, more = run_loop(with_frontier(settings, partial(list_running_first, limit=_MAX_CRAWLS)))
     crawls = [_listed(settings, info.crawl, info, lock_holder) for info in infos]
     listed = {crawl.id for crawl in crawls}
     past, more_past = run_loop(past_crawls(settings, limit=_MAX_CRAWLS))
@@ -359,7 +335,7 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
     gossamer crawls show example.com-1a2b3c4d
     """
     settings = options.load_settings(given)
-    crawl = run_loop(_with_frontier(settings, partial(_find_named, settings, name, _lock_holder(settings))))
+    crawl = run_loop(with_frontier(settings, partial(_find_named, settings, name, _lock_holder(settings))))
     if json:
         terminal.print_json(crawl.as_json())
         return
@@ -411,7 +387,7 @@ def retry_crawl(
     """
     settings = options.load_settings(given)
     retry = partial(_retry, settings, name, _lock_holder(settings), reason=reason, url=url)
-    crawl, result = run_loop(_with_frontier(settings, retry))
+    crawl, result = run_loop(with_frontier(settings, retry))
     if json:
         terminal.print_json({"appid": crawl.appid, "crawl_id": crawl.crawlid, **result._asdict()})
         return
@@ -457,7 +433,7 @@ def delete_crawl(
     """
     settings = options.load_settings(given)
     delete = partial(_delete, settings, name, _lock_holder(settings), yes=yes, stop=stop)
-    terminal.print_result(run_loop(_with_frontier(settings, delete)))
+    terminal.print_result(run_loop(with_frontier(settings, delete)))
 
 
 async def _delete(
@@ -504,13 +480,6 @@ async def _wait_until_none_in_flight(frontier: ValkeyFrontier, crawl: CrawlId) -
             return
         await asyncio.sleep(_FLIGHT_PAUSE_SECONDS)
     raise BadInput(f"requests of {crawl} are still in flight. Try again when they are finished.")
-
-
-async def _with_frontier(settings: Settings, call: Callable[[ValkeyFrontier], Awaitable[T]]) -> T:
-    """Return what `call` returns of the frontier that the settings name, or that is in the data directory."""
-    with Interruption(drain=None, show=terminal.say):  # the first Ctrl-C cancels the call
-        async with frontier_here(settings, name="gossamer crawls") as frontier:
-            return await call(frontier)
 
 
 async def _find_named(settings: Settings, name: str, lock_holder: str, frontier: ValkeyFrontier) -> _ListedCrawl:
@@ -582,6 +551,12 @@ def _local_time(moment: float) -> str:
 
 
 app.command("audit")(audit)
+
+
+app.command("pause")(pause)
+app.command("resume")(resume)
+app.command("export")(export)
+app.command("import")(import_crawl)
 app.command("changes")(changes)
 app.command("freshness")(freshness)
 app.command("history")(history)

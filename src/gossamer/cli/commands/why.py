@@ -11,7 +11,8 @@ from collections import Counter
 from typing import Annotated, Any
 
 from gossamer.cli import options, terminal
-from gossamer.cli.commands.crawls import KnownCrawl, find_crawl, frontier_here
+from gossamer.cli.commands.crawls import KnownCrawl, find_crawl
+from gossamer.cli.frontier_here import frontier_here
 from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
 from gossamer.control.domains import blacklisted_among

@@ -235,7 +235,7 @@ def pack_batch(batch: Batch) -> bytes:
             identity = secrets.token_bytes(8)
         else:
             identity = batch.fingerprints[index].to_bytes(8, "big", signed=True)
-        rest[2 * index + 1] = _packed_text(pack_tail(url, payloads[index] if payloads else None, identity))
+        rest[2 * index + 1] = packed_text(pack_tail(url, payloads[index] if payloads else None, identity))
     return _without_header(head + rest)
 
 
@@ -250,7 +250,7 @@ def _without_header(values: Sequence[object]) -> bytes:
     return _pack(values)[1 if count < 16 else 3 if count < 1 << 16 else 5 :]
 
 
-def _packed_text(raw: bytes) -> msgspec.Raw:
+def packed_text(raw: bytes) -> msgspec.Raw:
     """Return bytes as a text in msgpack: the library of the scripts does not know msgpack's type for bytes."""
     size = len(raw)
     if size < 32:

@@ -30,11 +30,13 @@ from gossamer.frontier.base import (
     Submission,
     SubmissionResult,
 )
-from gossamer.frontier.valkey import codec, runs
+from gossamer.frontier.exported import ExportHeader
+from gossamer.frontier.valkey import codec, exports, runs
 from gossamer.frontier.valkey.additions import RequestAdder
 from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.frontier.valkey.events import EventList
 from gossamer.frontier.valkey.identity import FrontierIdentity, ValkeySpiderRegistry
+from gossamer.frontier.valkey.imports import CrawlImport
 from gossamer.frontier.valkey.keys import KeyPattern, check_names, home_shard, shard_of
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.frontier.valkey.maintenance import ShardMaintenance
@@ -301,6 +303,34 @@ class ValkeyFrontier(FrontierQueries, PolicyStore, EventList):
     def restorer(self, crawl: Crawl, terms: Terms) -> RunRestorer:
         """Return what fills a run of the crawl with requests that were done before the frontier lost them."""
         return RunRestorer(self._commands, self._adder, crawl, terms, retention_ms=self._retention_ms)
+
+    async def set_paused(self, crawl: CrawlId, *, paused: bool) -> bool:
+        """Hand out no request of a crawl until it goes on (`paused` False). What workers hold, they finish. Returns
+        False for a crawl that does not run."""
+        return await exports.set_paused(self._commands, crawl.token, paused=paused, retention_ms=self._retention_ms)
+
+    async def export(self, crawl: CrawlId) -> exports.CrawlExport:
+        """Return the export of a crawl that is paused, and of which no worker has a request. Raises BadInput for a
+        crawl that does not run."""
+        return await exports.CrawlExport.of(self._commands, crawl, secret=self.secret)
+
+    def importer(self, header: ExportHeader) -> CrawlImport:
+        """Return what enters an exported crawl. Raises FrontierIncompatible."""
+        return CrawlImport(self._commands, self._adder, header, retention_ms=self._retention_ms)
+
+    async def adopt_secret(self, secret: int) -> None:
+        """Compute fingerprints by this key from now on, because a crawl comes from the frontier that has it. Raises
+        BadInput where the frontier has another key and crawls."""
+        if secret == self.secret:
+            return
+        crawls, _ = await self.list_crawl_ids(limit=1)
+        if crawls:
+            raise BadInput(
+                "the frontier has crawls, and computes fingerprints by another key than the one that the export comes "
+                "from: pages would be fetched twice. Import into an empty frontier, or with another --prefix, or fill "
+                "this one from the records with gossamer rebuild."
+            )
+        await self._identity.adopt_secret(secret)
 
     async def submit(self, submissions: Sequence[Submission]) -> list[SubmissionResult | CrawlRefused | BadInput]:
         """Submit hundreds of requests to any crawls in a few calls: `open_crawl` and `add` (as seeds) for each.

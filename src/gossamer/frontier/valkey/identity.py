@@ -84,6 +84,15 @@ class FrontierIdentity:
         others = await asyncio.gather(*(_open_shard(commands, shard, count, meta.secret) for shard in range(1, count)))
         return commands, cls(commands, meta.secret, [one.id for one in (meta, *others)])
 
+    async def adopt_secret(self, secret: int) -> None:
+        """Give an empty frontier another secret, so that it can take over fingerprints. Other processes find new ids,
+        as after a loss, and read the secret again."""
+        for shard, keys in enumerate(self._commands.keys):
+            shard_id = secrets.token_hex(8)
+            await self._commands.plain(shard, "HSET", keys.key(KeyPattern.META), "secret", secret, "id", shard_id)
+            self._ids[shard] = shard_id.encode()
+        self.secret = secret
+
     async def check(self) -> None:
         """Check the id of every shard. Raises what `compare` raises, and FrontierUnavailable."""
         ids = await asyncio.gather(

@@ -77,6 +77,7 @@ class KeyPattern(StrEnum):
     - st:<spider>: how that part ended
     - x:<spider>: when that part expires (0: never)
     - ev:<spider>: the end of that part is not published yet (empty name: the end of the run)
+    - export: id of the export that the crawl was imported from
     """
     COUNTERS = "c:{token}"
     """Hash: the crawl and its counters on this shard. Deleted after the retention. Fields:
@@ -92,6 +93,8 @@ class KeyPattern(StrEnum):
     - n, b: numbers of fingerprints and of buckets of the seen-set; s: the only fingerprint
     - doms: number of domains
     - w: number of repairs that found wrong counts
+    - import: number of the last line that was imported, where the crawl comes from another frontier; double: number of
+      fingerprints of its seen-set that are counted on another shard, too
     - rebuild: set while the crawl is filled again from its records; it counts as one added request
     - g: packed counts of pages that may have no end, by the pattern of their URLs; see note_growth.lua
     - k, K: number and bytes of the requests in FAILED; v: number of those that failed when it was full

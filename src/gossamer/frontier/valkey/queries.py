@@ -98,9 +98,10 @@ def _info_from_home(home: CrawlHome, crawl: CrawlId) -> CrawlInfo:
 def _add_counters(info: CrawlInfo, counters: Mapping[bytes, bytes]) -> None:
     """Add one shard's counters of a crawl."""
     info.domains += int(counters.get(b"doms", 0))
-    info.seen += int(counters.get(b"n", 0))
+    info.seen += int(counters.get(b"n", 0)) - int(counters.get(b"double", 0))
     info.repairs += int(counters.get(b"w", 0))
     info.is_rebuilt |= b"rebuild" in counters
+    info.is_paused |= counters.get(b"st") == b"p"
     info.kept_failed += int(counters.get(b"k", 0))
     info.forgotten_failed += int(counters.get(b"v", 0))
     if packed := counters.get(b"g"):

@@ -45,8 +45,12 @@ class RunRestorer:
         run = await self._adder.open_crawl(
             self._crawl, fresh=False, expires=expires, process_age_seconds=None, idempotency_key=""
         )
-        await self._call(run, home_shard(self._crawl.id.token, self._commands.count), "hold")
+        await self.hold(run)
         return run
+
+    async def hold(self, run: Run) -> None:
+        """Hold a run open until `release`."""
+        await self._call(run, home_shard(self._crawl.id.token, self._commands.count), "hold")
 
     async def enter(self, run: Run, requests: Sequence[RestoredRequest]) -> int:
         """Enter requests; returns how many were not known. Of two with one fingerprint, the first counts."""

@@ -49,14 +49,14 @@
 -- include lease_reply
 -- include sources
 -- include later
--- include discarding
+-- include leave_out
 -- include resting
 -- include starving
 -- include check_finished
 -- seldom: agenda_key, agenda_score, block_of, change_agenda, count_app_domain, has_requested_rates, has_spider, last_hit,
 --         leave_band, list_egresses, next_gap, policy_of, power_of_life, queue_key, record_of, remove_domain, remove_queue,
 --         scope_of, share_of, spider_of, terms_number_of
--- seldom: check_finished, count_done, count_later, crawls_with_other_limits, discard_queue, end_reason, end_rests, enqueue,
+-- seldom: check_finished, count_done, count_later, crawls_with_other_limits, end_reason, end_rests, enqueue,
 --         give_way, has_others, lease_for_worker, park, release, remove_from_ready, starve
 -- seldom: due_in_turn, end_turns, hits_in_turn, place_waiting, take_turn, turn_of, turns_of
 local worker, number, limit, pool, egress = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
@@ -148,8 +148,7 @@ end
 local function take(group, spider, domain, lease_egress, policy, head, is_first)
   local token, priority, second = head.token, head.priority, head.second
   local crawl = crawls[token] or crawl_of(token, "h:" .. spider, "q:" .. spider, "p:" .. spider .. ":" .. priority)
-  if not crawl or ((crawl.state ~= "r" or crawl.parts) and end_reason(crawl, spider)) then
-    discard_queue(token, group, spider, domain, priority)
+  if (not crawl or crawl.state ~= "r" or crawl.parts) and leave_out(crawl, group, spider, domain, head) then
     return true
   end
   local block = blocks[domain] or block_of(domain)
@@ -213,9 +212,7 @@ local function take(group, spider, domain, lease_egress, policy, head, is_first)
       count_done(crawl, "D:" .. spider .. ":budget", 1)
       gone = gone + 1
     else
-      if share then
-        share[RESERVED] = share[RESERVED] + 1
-      end
+      if share then share[RESERVED] = share[RESERVED] + 1 end
       count = count + 1
       local start = starts[count]
       if start ~= source.start or spacing ~= source.spacing then -- most requests of a call start now
@@ -237,9 +234,7 @@ local function take(group, spider, domain, lease_egress, policy, head, is_first)
     idle = idle or {}
     idle[#idle + 1] = token
   end
-  if is_starved then
-    starve(crawl, group, domain, head.member)
-  end
+  if is_starved then starve(crawl, group, domain, head.member) end
   -- The entries have left the queue: its share and the agenda note it now, its counters at the end of the call. A queue
   -- that is not there, because the server lost it, leaves them, too.
   source.left, source.leased = source.left + left, source.leased + count
@@ -306,16 +301,12 @@ local function lease_from_band(group, spider, band, lease_egress)
   while taken < limit and inspected < MOST_DOMAINS and dropped < MOST_DROPPED do
     write_ready()
     local domains = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, math.min(64, limit - taken))
-    if #domains == 0 then
-      break
-    end
+    if #domains == 0 then break end
     load_domains(group, domains, spider, lease_egress or "")
     local mine = heads[group]
     for i = 1, #domains do
       local domain = domains[i]
-      if taken >= limit then
-        break
-      end
+      if taken >= limit then break end
       inspected = inspected + 1
       local policy, head = common_policy or policies[domain], mine[domain] or head_of(group, domain)
       local stays = not policy.by_ip == (lease_egress == nil)

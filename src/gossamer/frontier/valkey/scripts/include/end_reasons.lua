@@ -5,8 +5,8 @@
 -- include crawls
 -- include lanes
 
--- State of a crawl, or of a spider's part of it, on a shard: "r" is running, "f" finished. The others end it early: "s"
--- stopped, "e" expired, "b" its page budget is used up. Requests that come back later are dropped for this reason.
+-- State of a crawl, or of a spider's part of it, on a shard: "r" is running, "f" finished; "p" paused, which is running
+-- without leases (pause_run.lua). The others end it early: "s" stopped, "e" expired, "b" its page budget is used up. Requests that come back later are dropped for this reason.
 local END_REASONS = { s = "stopped", e = "expired", b = "budget", f = "stopped" }
 
 -- Why this spider's part of the crawl neither takes nor gives out requests any more; nil while it runs. A page budget

@@ -1,0 +1,213 @@
+"""`gossamer crawls pause`, `resume`, `export` and `import`: stop a crawl for a time, and move it to another frontier,
+the store of requests.
+
+Fixed: flags, exit codes and the fields of `--json`; and that a crawl is paused before it is read, and stays paused
+where it was, or two frontiers would work on it.
+"""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from gossamer.cli import options, terminal
+from gossamer.cli.frontier_here import with_frontier
+from gossamer.cli.parser import argument, option
+from gossamer.cli.running import run as run_loop
+from gossamer.cli.terminal import Interruption
+from gossamer.crawling.crawl_file import CrawlFileWriter, check_file, read_lines
+from gossamer.errors import BadInput
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlId, Terms
+from gossamer.model.info import CrawlInfo
+from gossamer.policy.words import counted
+from gossamer.settings import Settings
+from gossamer.valkey.datadir import running_address
+from gossamer.wiring.frontier import connect, crawls_named, frontier_address
+
+_FLIGHT_CHECKS, _FLIGHT_PAUSE_SECONDS = 240, 0.25
+"""Number of checks whether requests of a paused crawl are in flight, and the pause between two."""
+
+CrawlName = Annotated[str, argument(metavar="CRAWL", help="Name of the crawl, as the list shows it.")]
+FileName = Annotated[Path, argument(metavar="FILE", help="File of the export: .zst or .gz.")]
+
+
+@options.takes("frontier", "data_dir")
+def pause(name: CrawlName, *, json: options.Json = False, **given: Any) -> None:
+    """Pause a crawl: hand out none of its requests until it is resumed. Requests in flight are finished.
+
+    gossamer crawls pause shop/prices
+    """
+    _set_paused(options.load_settings(given), name, paused=True, json=json)
+
+
+@options.takes("frontier", "data_dir")
+def resume(name: CrawlName, *, json: options.Json = False, **given: Any) -> None:
+    """Let a paused crawl go on. Also one that was exported, if it is not to be moved after all.
+
+    gossamer crawls resume shop/prices
+    """
+    _set_paused(options.load_settings(given), name, paused=False, json=json)
+
+
+def _set_paused(settings: Settings, name: str, *, paused: bool, json: bool) -> None:
+    async def change(frontier: ValkeyFrontier) -> CrawlId:
+        crawl = await _named(name, frontier)
+        if not await frontier.set_paused(crawl, paused=paused):
+            raise BadInput(f"{crawl} does not run.")
+        return crawl
+
+    crawl = run_loop(with_frontier(settings, change))
+    if json:
+        terminal.print_json({"appid": crawl.appid, "crawl_id": crawl.crawlid, "paused": paused})
+        return
+    terminal.print_result(f"{crawl} {'is paused' if paused else 'goes on'}.")
+
+
+@options.takes("frontier", "data_dir")
+def export(
+    name: CrawlName,
+    file: FileName,
+    *,
+    force: Annotated[bool, option("--force", "-f", help="Replace FILE if it exists.")] = False,
+    json: options.Json = False,
+    **given: Any,
+) -> None:
+    """Write a crawl with its queue into a file, to move it to another frontier. The crawl is paused first.
+
+    gossamer crawls export shop/prices prices.zst
+
+    The file has what waits, what failed and is kept, what the crawl has had, its counts, its options, and the policies
+    of its domains. Sessions and logins are not in it. The crawl stays paused here.
+    """
+    settings = options.load_settings(given)
+    if file.exists() and not force:
+        raise BadInput(f"{file} exists. Name another file, or replace it with -f.")
+    info, lines = run_loop(export_from(settings, name, file))
+    _print(f"in {file}", info, lines, as_json=json)
+    if not json:
+        crawl = name
+        terminal.print_result(
+            f"It is paused here. Import it elsewhere with gossamer crawls import {file}; then gossamer crawls delete "
+            f"{crawl} --stop removes it here. gossamer crawls resume {crawl} lets it go on here instead."
+        )
+
+
+async def export_from(settings: Settings, name: str, file: Path) -> tuple[CrawlInfo, int]:
+    """Export a crawl from the frontier of the settings. Returns it, and the number of lines. Raises BadInput."""
+    return await with_frontier(settings, partial(_export, settings, name, file))
+
+
+async def _export(settings: Settings, name: str, file: Path, frontier: ValkeyFrontier) -> tuple[CrawlInfo, int]:
+    """Pause a crawl, wait until none of its requests is in flight, and write it. Raises BadInput."""
+    crawl = await _named(name, frontier)
+    if not await frontier.set_paused(crawl, paused=True):
+        raise BadInput(f"{crawl} does not run, so nothing of it waits. Only running crawls are exported.")
+    if not settings.frontier and not running_address(settings.data_dir):
+        await frontier.reclaim_all()
+    info = await _when_idle(frontier, crawl)
+    export = await frontier.export(crawl)
+    with CrawlFileWriter(file) as writer:
+        async for line in export.lines():
+            writer.write(line)
+    return info, writer.lines
+
+
+async def _when_idle(frontier: ValkeyFrontier, crawl: CrawlId) -> CrawlInfo:
+    """Return the crawl when no worker has a request of it. Raises BadInput if that takes too long."""
+    for _ in range(_FLIGHT_CHECKS):
+        await frontier.set_paused(crawl, paused=True)  # also on shards to which the last links lead
+        await frontier.maintain()  # takes requests from workers that died
+        info = await frontier.crawl_info(crawl)
+        if info is None:
+            break
+        if not info.total().leased:
+            return info
+        await asyncio.sleep(_FLIGHT_PAUSE_SECONDS)
+    raise BadInput(f"requests of {crawl} are still in flight. It is paused; try again when they are finished.")
+
+
+@options.takes("frontier", "data_dir")
+def import_crawl(
+    file: FileName,
+    *,
+    json: options.Json = False,
+    **given: Any,
+) -> None:
+    """Take over a crawl from a file of gossamer crawls export. It goes on where it was.
+
+    gossamer crawls import prices.zst --frontier redis://new.example:6379
+
+    The frontier may be a cluster, or have another number of shards. One that has a crawl of this name is refused, and
+    so is one with other crawls that does not come from the same frontier. An import that was interrupted is repeated.
+    """
+    settings = options.load_settings(given)
+    info, lines = run_loop(import_into(settings, file))
+    _print("imported", info, lines, as_json=json)
+
+
+async def import_into(settings: Settings, file: Path) -> tuple[CrawlInfo, int]:
+    """Import a file. Raises BadInput, and what the frontier raises."""
+    header = await asyncio.to_thread(check_file, file)
+    crawl = CrawlId(header.appid, header.crawlid)
+    with Interruption(drain=None, show=terminal.say) as interruption:
+        interruption.message_before_work = "the import is not complete; repeat the command"
+        address = settings.frontier or running_address(settings.data_dir)
+        if address:
+            return await _import_into(settings, address, file, crawl)
+        async with frontier_address(settings, name="gossamer crawls") as address:
+            return await _import_into(settings, address, file, crawl)
+
+
+async def _import_into(settings: Settings, address: str, file: Path, crawl: CrawlId) -> tuple[CrawlInfo, int]:
+    frontier = await connect(settings, address)
+    try:
+        header = await asyncio.to_thread(check_file, file)
+        importer = frontier.importer(header)
+        await frontier.adopt_secret(int(header.secret))
+        run = await importer.open()
+        if await importer.is_complete():
+            raise BadInput(f"{file} was imported before, and the crawl {crawl} may have gone on since.")
+        restorer = frontier.restorer(run.crawl, Terms())
+        await restorer.hold(run)
+        number = 0
+        for number, line in read_lines(file):
+            await importer.enter(number, line)
+        await restorer.release(run)
+        info = await frontier.crawl_info(crawl)
+        assert info is not None
+        return info, number
+    finally:
+        await frontier.close()
+
+
+async def _named(name: str, frontier: ValkeyFrontier) -> CrawlId:
+    """Return the crawl of this name, APPID/ID or an ID. Raises BadInput unless the frontier has exactly one."""
+    appid, slash, crawl_id = name.rpartition("/")
+    found = [CrawlId(appid, crawl_id)] if slash else await crawls_named(frontier, crawl_id)
+    found = [crawl for crawl in found if await frontier.crawl_info(crawl) is not None]
+    if len(found) > 1:
+        raise BadInput(f"several crawls have the name {name}. Write one of {', '.join(map(str, found))}.")
+    if not found:
+        raise BadInput(f"the frontier has no crawl {name}. gossamer crawls list shows all.")
+    return found[0]
+
+
+def _print(what: str, info: CrawlInfo, lines: int, *, as_json: bool) -> None:
+    total = info.total()
+    if as_json:
+        terminal.print_json(
+            {
+                "appid": info.crawl.appid,
+                "crawl_id": info.crawl.crawlid,
+                "fetched": total.fetched,
+                "failed": total.failed,
+                "dropped": total.dropped,
+                "waiting": total.waiting,
+                "seen": info.seen,
+                "lines": lines,
+            }
+        )
+        return
+    counts = f"{total.fetched:,} fetched, {total.waiting:,} waiting, {counted(info.seen, 'URL')} known"
+    terminal.print_result(f"{info.crawl} is {what}: {counts}.")
