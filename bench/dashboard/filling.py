@@ -15,7 +15,7 @@ from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import Crawl, CrawlId, Terms
 from gossamer.valkey.shards import Shards
 from gossamer_platform.lifecycle import JobState
-from gossamer_platform.state import groups, jobs, nodes, projects, schedules, tokens
+from gossamer_platform.state import audit, groups, jobs, nodes, projects, schedules, tokens
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.groups import NewGroup
 from gossamer_platform.state.jobs import NewJob
@@ -60,7 +60,7 @@ def _add_others(connection: Connection, numbers: range) -> None:
         groups.add_group(connection, NewGroup(NewJob(name, "spider", f"group-{number}"), processes=2))
         tokens.add_token(connection, f"token-{number}", TokenScope.READ)
         for action in ("version.deploy", "schedule.create", "token.make"):
-            tokens.record_action(connection, f"person-{number}", action, f"{name} 1")
+            audit.record_action(connection, f"person-{number}", action, f"{name} 1")
     connection.execute(update(node_table).values(lost_at=time.time()))
     connection.execute(update(job_table).values(state=JobState.FINISHED.value, ended_at=time.time()))
 

@@ -19,14 +19,14 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gossamer.dashboard import ROOT, login, overview
+from gossamer.dashboard import ROOT, audit, login, overview
 from gossamer.dashboard.crawl_section import crawl_section
 from gossamer.dashboard.pages import FILTERS, DashboardPage, DashboardSite
 from gossamer.dashboard.sections import DashboardSection, PageRoute, View
 from gossamer.dashboard.service import ApiClient, ApiRefused, InProcessClient
 from gossamer.dashboard.shared_parts import SharedParts
 from gossamer.dashboard.texts import LANGUAGES, Texts, language_for, texts_of
-from gossamer.dashboard.visitors import Forbidden, Gate, TokenGate, Visitor
+from gossamer.dashboard.visitors import ADMIN, Forbidden, Gate, TokenGate, Visitor
 from gossamer.telemetry import logs
 from gossamer.web.access import foreign_page_fault
 from gossamer.web.html import Templates
@@ -107,7 +107,10 @@ class _Dashboard:
         self._prefix_header = prefix_header
         self._parts = SharedParts(time.monotonic)
         self._logins = TokenBuckets(_LOGINS_PER_SECOND, monotonic=time.monotonic)
-        routes = [Route("/", self._endpoint(PageRoute("GET", overview.show)), methods=["GET"])]
+        routes = [
+            Route("/", self._endpoint(PageRoute("GET", overview.show)), methods=["GET"]),
+            Route("/audit", self._endpoint(PageRoute("GET", audit.show, ADMIN), is_for_all=True), methods=["GET"]),
+        ]
         for section in sections:
             for path, route in section.routes.items():
                 endpoint = self._endpoint(route, is_for_all=section.is_for_all)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gossamer.dashboard import bus, crawls, domains, overview, workers
+from gossamer.dashboard import audit, bus, crawls, domains, overview, workers
 from gossamer.dashboard.sections import Connect, DashboardSection, NavigationEntry, OverviewPart, PageRoute
 from gossamer.dashboard.visitors import ADMIN, RUN
 
@@ -43,6 +43,7 @@ def crawl_section(connect: Connect) -> DashboardSection:
         routes=ROUTES,
         navigation=_NAVIGATION,
         overview=OverviewPart("overview_crawls.html", overview.crawl_values),
+        subject_link=audit.crawl_link,
         package="gossamer.dashboard",
         is_for_all=True,
     )

@@ -14,7 +14,7 @@ from gossamer.dashboard import ROOT
 from gossamer.dashboard.sections import DashboardSection, NavigationEntry
 from gossamer.dashboard.service import ApiClient, ApiRefused, ApiSilent, StreamedAnswer
 from gossamer.dashboard.texts import Texts
-from gossamer.dashboard.visitors import Visitor
+from gossamer.dashboard.visitors import ADMIN, Visitor
 from gossamer.web.html import Templates
 from gossamer.web.static import StaticFiles
 
@@ -99,6 +99,9 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
 """Functions for texts, by their names in templates."""
 
 
+_AUDIT: Final = NavigationEntry("/audit", "nav.audit", ADMIN, is_for_all=True)
+
+
 class DashboardSite(msgspec.Struct, frozen=True):
     """Parts that all pages of a dashboard share."""
 
@@ -179,10 +182,10 @@ class DashboardPage(msgspec.Struct, frozen=True):
         if not self.visitor.may("read"):
             return
         yield NavigationEntry("/", "nav.overview")
-        for section in self.site.sections:
-            for entry in section.navigation:
-                if self.visitor.may(entry.scope) and not (entry.is_for_all and self.visitor.project):
-                    yield entry
+        of_sections = [entry for section in self.site.sections for entry in section.navigation]
+        for entry in (*of_sections, _AUDIT):
+            if self.visitor.may(entry.scope) and not (entry.is_for_all and self.visitor.project):
+                yield entry
 
     def render(self, template: str, *, status_code: int = 200, **values: Any) -> Response:
         """Return a page. Where a part is asked for, the template `NAME_live.html` of `NAME.html` is rendered alone.

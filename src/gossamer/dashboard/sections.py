@@ -58,6 +58,13 @@ class OverviewPart(NamedTuple):
     """Returns the template's values."""
 
 
+class SubjectLink(NamedTuple):
+    """Page about what a change was about."""
+
+    path: str
+    query: Mapping[str, str] = {}
+
+
 class DashboardSection(NamedTuple):
     """Pages about one API."""
 
@@ -68,6 +75,8 @@ class DashboardSection(NamedTuple):
     """By path below the dashboard's. Its method is a part of the route, so a path has one."""
     navigation: tuple[NavigationEntry, ...]
     overview: OverviewPart
+    subject_link: Callable[[str, str], SubjectLink | None]
+    """Returns the page for the action and the subject of a change in the audit. None: there is none."""
     package: str
     """Package whose folder `templates` has the pages."""
     is_for_all: bool = False

@@ -30,6 +30,8 @@ class RequestAudit:
         self._change: AuditedChange | None = None
         self.is_open = False
         """True: the entry has begun, and has no outcome yet."""
+        self.is_late = False
+        """True: the change goes on while the answer is sent, and completes the entry by itself."""
         self.refusal = ""
         """Reason why nothing was changed, of an answer whose status does not say so."""
 
@@ -99,7 +101,7 @@ class AuditedRequests:
 
         async def end_and_send(message: Message) -> None:
             nonlocal refused
-            if entry.is_open and message["type"] == "http.response.start":
+            if entry.is_open and not entry.is_late and message["type"] == "http.response.start":
                 if message["status"] >= 400:
                     refused = message
                     return

@@ -20,8 +20,10 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossamer.errors import BadInput, GossamerError
+from gossamer.storage.audit import AuditedChange
 from gossamer.storage.objects import StorageUnavailable
 from gossamer.telemetry import logs
+from gossamer.web.audit import AuditedRequests, origin_of
 from gossamer_platform.cloud import dash, jobq, links, records
 from gossamer_platform.cloud.calls import CloudCall, CloudRoute, NotOffered, check_scope
 from gossamer_platform.manager.files import JobFiles
@@ -30,7 +32,7 @@ from gossamer_platform.names import UnsafeName
 from gossamer_platform.packages import NotAnArtefact
 from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.endpoints import BadParameter
-from gossamer_platform.state.tokens import Principal
+from gossamer_platform.state.tokens import Principal, TokenScope
 from gossamer_platform.v1.access import CHALLENGE, NotPermitted, Unauthorized, refuse_foreign_page
 from gossamer_platform.v1.spooling import UploadTooLong
 
@@ -64,7 +66,8 @@ class CloudApp:
         self._manager = manager
         self._files = files
         routes = (*dash.ROUTES, *jobq.ROUTES, *links.ROUTES, *records.ROUTES)
-        self._router: ASGIApp = Router([self._route(route) for route in routes], redirect_slashes=False)
+        router = Router([self._route(route) for route in routes], redirect_slashes=False)
+        self._router: ASGIApp = AuditedRequests(router, trail=manager.audit)
 
     def stop_streams(self) -> None:
         """End all event streams. Otherwise the server would wait for them when it stops."""
@@ -90,7 +93,12 @@ class CloudApp:
             refusal = check_scope(principal, route.scope)
             if refusal:
                 raise NotPermitted(refusal)
-            return await route.answer(CloudCall(request, self._manager, self._files, principal))
+            call = CloudCall(request, self._manager, self._files, principal)
+            if route.scope is not TokenScope.READ:
+                subject = "/".join(str(value) for value in request.path_params.values())
+                who, origin = principal.name, origin_of(request)
+                await call.entry.begin(AuditedChange(actor=who, origin=origin, action=route.action, subject=subject))
+            return await route.answer(call)
         except ClientDisconnect:
             return Response(status_code=499)
         except UnicodeDecodeError as error:

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from gossamer.errors import BadInput, GossamerError
 from gossamer.storage.sql.storable import unstorable_place
+from gossamer.web.audit import audit_of
 from gossamer_platform.manager.files import JobFiles
 from gossamer_platform.manager.operations import Manager, NotFound
 from gossamer_platform.scrapyd.endpoints import Form
@@ -33,6 +34,15 @@ MAX_BODY_BYTES: Final = 1024 * 1024
 _PARSED: Final = asyncio.Semaphore(2)
 """Forms that are parsed in memory at a time; others wait as files."""
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
+_ACTIONS: Final = {
+    "addversion": "deploy",
+    "add": "deploy",
+    "schedule": "run",
+    "update": "tags",
+    "stop": "cancel",
+    "jobs": "metadata",
+}
+"""Actions in the audit by the last word of a path, where it is another word: fixed."""
 _KEY: Final = re.compile(r"([1-9][0-9]{0,9})/([1-9][0-9]{0,9})/([1-9][0-9]{0,9})")
 
 
@@ -68,6 +78,8 @@ class CloudCall:
 
     def __init__(self, request: Request, manager: Manager, files: JobFiles, principal: Principal) -> None:
         self.request = request
+        self.entry = audit_of(request)
+        """Entry of the audit."""
         self.manager = manager
         self.files = files
         self.principal = principal
@@ -162,9 +174,9 @@ class CloudCall:
             raise NotFound(f"job {key or self.key()} not found")
         return row
 
-    async def record(self, action: str, subject: str) -> None:
-        """Add an entry to the audit, after the action."""
-        await self.manager.record(self.principal.name, f"cloud.{action}", subject)
+    def name_change(self, subject: str) -> None:
+        """Name in the audit what was changed."""
+        self.entry.note(subject=subject)
 
 
 class CloudRoute(NamedTuple):
@@ -174,6 +186,17 @@ class CloudRoute(NamedTuple):
     path: str
     scope: TokenScope
     answer: Callable[[CloudCall], Awaitable[Response]]
+
+    @property
+    def action(self) -> str:
+        """Action in the audit."""
+        word = [part for part in self.path.split("/") if part and "{" not in part][-1].removesuffix(".json")
+        return f"cloud.{_ACTIONS.get(word, word)}"
+
+
+def named_jobs(rows: Sequence[Job]) -> str:
+    """Return jobs as the audit names them."""
+    return ", ".join(f"{row.id} {row.project}/{row.spider}" for row in rows)
 
 
 def parse_key(text: object) -> JobKey:

@@ -19,16 +19,18 @@ from typing import IO, Any, Final
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from gossamer.errors import BadInput, GossamerError
+from gossamer.web.audit import RequestAudit
 from gossamer_platform.cloud.calls import (
     CloudCall,
     CloudRoute,
     NotOffered,
+    named_jobs,
     object_of,
     parse_key,
 )
 from gossamer_platform.cloud.views import NORMAL_PRIORITY, STATES, read_views
 from gossamer_platform.lifecycle import ENDED, EnvironmentKind, VersionState
-from gossamer_platform.manager.operations import AuditedAction, Manager, NotFound, new_job_name
+from gossamer_platform.manager.operations import BrokenVersion, Manager, NotFound, new_job_name
 from gossamer_platform.scrapyd.endpoints import Form
 from gossamer_platform.state import job_search, projects, tags
 from gossamer_platform.state.job_search import JobSearch
@@ -95,6 +97,7 @@ async def _deployed(call: CloudCall, form: Form, requirements: str = "", stack: 
     number = form.text("project")
     version, content = form.text("version"), BytesIO(form.content("egg"))
     name = await _project_to_deploy(call, number)
+    call.entry.is_late = True
     return StreamingResponse(
         _deployment(call, number, NewVersion(name, version, content, requirements, stack)), media_type="text/plain"
     )
@@ -110,9 +113,19 @@ class NewVersion:
         self.requirements = requirements
         self.stack = stack
 
-    async def deploy(self, manager: Manager, actor: str) -> Version:
-        """Deploy it. `actor`: who does, for the audit. A version with requirements of its own gets an isolated
+    async def deploy(self, manager: Manager, entry: RequestAudit) -> Version:
+        """Deploy it, and complete the entry in the audit. A version with requirements of its own gets an isolated
         environment, with the Scrapy of its stack unless they name one."""
+        entry.note(subject=f"{self.project} {self.name}")
+        try:
+            row = await self._deploy(manager)
+        except GossamerError as error:
+            await entry.end(422 if isinstance(error, BrokenVersion) else 400, str(error))
+            raise
+        await entry.end(200 if row.state == VersionState.READY else 202)
+        return row
+
+    async def _deploy(self, manager: Manager) -> Version:
         row = await manager.read(lambda connection: projects.project_row(connection, self.project))
         is_isolated = bool(self.requirements.strip()) or (
             row is not None and row.environment == EnvironmentKind.ISOLATED
@@ -125,7 +138,6 @@ class NewVersion:
             self.project,
             self.name,
             self.content,
-            by=AuditedAction(actor, "cloud.deploy"),
             environment=EnvironmentKind.ISOLATED if is_isolated else None,
             requirements=lines,
             wait_seconds=_DEPLOY_SECONDS,
@@ -146,7 +158,7 @@ async def _project_to_deploy(call: CloudCall, number: str) -> str:
 
 async def _deployment(call: CloudCall, number: str, version: NewVersion) -> AsyncIterator[str]:
     """Yield lines while the version is built, and the result as the last one, which clients read."""
-    deploying = asyncio.create_task(version.deploy(call.manager, call.principal.name))
+    deploying = asyncio.create_task(version.deploy(call.manager, call.entry))
     while not (await asyncio.wait({deploying}, timeout=_PROGRESS_SECONDS))[0]:
         yield f"Version {version.name} is being built\n"
     try:
@@ -236,7 +248,7 @@ async def _run(call: CloudCall) -> Response:
     job = _new_job(form, project.name)
     call.manager.check_settings(job.settings, call.principal.scope)
     row, _ = await call.manager.create_job(job)
-    await call.record("run", f"{row.id} {row.project}/{row.spider}")
+    call.name_change(f"{row.id} {row.project}/{row.spider}")
     key = (await read_views(call.manager.database, project, [row])).key(row)
     return ok(jobid=str(key))
 
@@ -294,17 +306,17 @@ async def _update_jobs(call: CloudCall) -> Response:
         await call.manager.database.write(
             lambda connection: tags.change_tags(connection, numbers, add=add, remove=remove)
         )
-        await call.record("tags", f"{project.name} {' '.join(map(str, numbers))}")
+        call.name_change(f"{project.name} {' '.join(map(str, numbers))}")
     return ok(count=len(rows))
 
 
 async def _stop(call: CloudCall) -> Response:
     form = await call.form()
     rows = [await call.existing_job(parse_key(text)) for text in form.all("job")]
-    for row in rows:
-        if row.state not in ENDED:
-            await call.manager.cancel_job(row.id, signal_number=signal.SIGTERM)
-            await call.record("cancel", f"{row.id} {row.project}/{row.spider}")
+    live = [row for row in rows if row.state not in ENDED]
+    call.name_change(named_jobs(live))
+    for row in live:
+        await call.manager.cancel_job(row.id, signal_number=signal.SIGTERM)
     return ok(count=len(rows))
 
 

@@ -15,7 +15,15 @@ from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
 from gossamer.errors import BadInput
-from gossamer_platform.cloud.calls import CloudCall, CloudProject, CloudRoute, NotOffered, first_of, parse_key
+from gossamer_platform.cloud.calls import (
+    CloudCall,
+    CloudProject,
+    CloudRoute,
+    NotOffered,
+    first_of,
+    named_jobs,
+    parse_key,
+)
 from gossamer_platform.cloud.records import JSON_LINES
 from gossamer_platform.cloud.views import STATES, read_views
 from gossamer_platform.lifecycle import ACTIVE, ENDED, JobState
@@ -190,7 +198,7 @@ async def _change_notes(call: CloudCall, row: Job, changes: Mapping[str, Any], *
             tags.change_tags(connection, [row.id], add=wanted, remove=[tag for tag in known if tag not in wanted])
 
     await call.manager.database.write(change)
-    await call.record("metadata", str(call.key()))
+    call.name_change(str(call.key()))
 
 
 async def _cancel(call: CloudCall) -> Response:
@@ -209,16 +217,16 @@ async def _cancel(call: CloudCall) -> Response:
             raise BadInput(f"all jobs must belong to project {project.number}")
         found = [await call.job(key) for key in keys]
         rows = [row for row in found if row is not None and row.state not in ENDED]
+    call.name_change(named_jobs(rows))
     for row in rows:
         await call.manager.cancel_job(row.id, signal_number=signal.SIGTERM)
-        await call.record("cancel", f"{row.id} {row.project}/{row.spider}")
     return JSONResponse({"count": len(rows)})
 
 
 async def _cancel_one(call: CloudCall) -> Response:
     row = await call.existing_job()
+    call.name_change(named_jobs([row]))
     await call.manager.cancel_job(row.id, signal_number=signal.SIGTERM)
-    await call.record("cancel", f"{row.id} {row.project}/{row.spider}")
     return JSONResponse({"count": 1})
 
 

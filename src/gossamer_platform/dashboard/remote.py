@@ -4,19 +4,19 @@ Each call is made with the token that the operator has configured. Fixed: redire
 must not go elsewhere.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
 
 import httpx
+from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.dashboard import dashboard_address
 from gossamer.dashboard.service import ApiCall, ApiClient, ApiRefused, StreamedAnswer, refusal
+from gossamer.storage.audit import AuditedChange, AuditTrail, reason_of
+from gossamer.web.audit import RequestAudit
 
 _SECONDS: Final = httpx.Timeout(30.0, connect=5.0)
-_AUDITED: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-
-Record = Callable[[str, str], Awaitable[None]]
-"""Adds an action and its subject to the audit."""
+_CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class RemoteApi:
@@ -42,34 +42,46 @@ class RemoteApi:
             await self._http.aclose()
 
 
+class RemoteAudit(NamedTuple):
+    """The audit of this server, for changes that one visitor makes in the other one."""
+
+    trail: AuditTrail
+    actor: str
+    origin: str
+
+    async def begin(self, call: ApiCall) -> RequestAudit:
+        """Begin the entry of a change. Raises ApiRefused; then the change must not follow."""
+        entry = RequestAudit(self.trail)
+        change = AuditedChange(
+            actor=self.actor, origin=self.origin, action=f"crawl.{call.method.lower()}", subject=call.path
+        )
+        try:
+            await entry.begin(change)
+        except SQLAlchemyError as error:
+            raise ApiRefused(503, f"nothing was changed, because the audit cannot be written: {error}") from None
+        return entry
+
+
 class RemoteClient(ApiClient):
     """Calls the API for one visitor."""
 
-    def __init__(self, api: RemoteApi, *, announce: Record | None = None, record: Record | None = None) -> None:
-        """`announce`: is called before each change, and may raise ApiRefused; then the change is not made. `record`: is
-        called after a change that was not made, or perhaps not. None: the API itself records its changes."""
+    def __init__(self, api: RemoteApi, audit: RemoteAudit | None = None) -> None:
+        """`audit`: gets an entry before each change. None: the API itself records its changes."""
         self.dashboard = dashboard_address(api.url)
         self._api = api
-        self._announce = announce
-        self._record = record
+        self._audit = audit
 
     async def _exchange(self, call: ApiCall) -> tuple[int, bytes]:
-        if call.method not in _AUDITED or self._announce is None:
+        if call.method not in _CHANGING or self._audit is None:
             return await self._answer(call)
-        action = f"crawl.{call.method.lower()}"
-        await self._announce(action, call.path)  # before the change: this process may be killed right after it
+        entry = await self._audit.begin(call)
         try:
             status, content = await self._answer(call)
         except ApiRefused as error:
-            await self._failed(action, call, error.detail)
+            await entry.end(error.status, error.detail)
             raise
-        if status >= 400:
-            await self._failed(action, call, refusal(status, content).detail)
+        await entry.end(status, reason_of(content) if status >= 400 else "")
         return status, content
-
-    async def _failed(self, action: str, call: ApiCall, reason: str) -> None:
-        if self._record is not None:
-            await self._record(f"{action}.failed", f"{call.path} {reason}")
 
     async def _answer(self, call: ApiCall) -> tuple[int, bytes]:
         response = await self._response(call)

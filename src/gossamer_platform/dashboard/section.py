@@ -2,15 +2,14 @@
 
 from typing import Final
 
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp
 
 from gossamer.dashboard.crawl_section import crawl_section
-from gossamer.dashboard.sections import Connect, DashboardSection, NavigationEntry, OverviewPart, PageRoute
-from gossamer.dashboard.service import ApiClient, ApiRefused, InProcessClient
+from gossamer.dashboard.sections import Connect, DashboardSection, NavigationEntry, OverviewPart, PageRoute, SubjectLink
+from gossamer.dashboard.service import ApiClient, InProcessClient
 from gossamer.dashboard.visitors import ADMIN, DEPLOY, RUN, Visitor
 from gossamer_platform.dashboard import groups, jobs, nodes, overview, projects, schedules, tokens
-from gossamer_platform.dashboard.remote import RemoteApi, RemoteClient
+from gossamer_platform.dashboard.remote import RemoteApi, RemoteAudit, RemoteClient
 from gossamer_platform.manager.operations import Manager
 
 ROUTES: Final = {
@@ -44,7 +43,6 @@ ROUTES: Final = {
     "/tokens": PageRoute("GET", tokens.show_list, ADMIN),
     "/tokens/make": PageRoute("POST", tokens.make, ADMIN),
     "/tokens/revoke": PageRoute("POST", tokens.revoke, ADMIN),
-    "/audit": PageRoute("GET", tokens.show_audit, ADMIN),
 }
 _NAVIGATION: Final = (
     NavigationEntry("/jobs", "nav.jobs"),
@@ -53,8 +51,18 @@ _NAVIGATION: Final = (
     NavigationEntry("/groups", "nav.groups"),
     NavigationEntry("/nodes", "nav.nodes", is_for_all=True),
     NavigationEntry("/tokens", "nav.tokens", ADMIN),
-    NavigationEntry("/audit", "nav.audit", ADMIN, is_for_all=True),
 )
+
+
+def _subject_link(action: str, subject: str) -> SubjectLink | None:
+    kind, first = action.partition(".")[0], subject.split(" ")[0]
+    if kind in ("job", "schedule", "group") and first.isdigit():
+        return SubjectLink(f"/{kind}", {"id": first})
+    if kind == "project":  # its name may have blanks
+        return SubjectLink("/project", {"project": subject.partition(" {")[0]})
+    if action == "version.unpin":
+        return SubjectLink("/project", {"project": subject})
+    return SubjectLink("/project", {"project": subject.rpartition(" ")[0]}) if kind in ("version", "variable") else None
 
 
 def platform_section(connect: Connect) -> DashboardSection:
@@ -65,6 +73,7 @@ def platform_section(connect: Connect) -> DashboardSection:
         routes=ROUTES,
         navigation=_NAVIGATION,
         overview=OverviewPart("overview_platform.html", overview.platform_values),
+        subject_link=_subject_link,
         package="gossamer_platform.dashboard",
     )
 
@@ -90,13 +99,7 @@ def crawls_section(url: str, token: str, manager: Manager) -> DashboardSection:
     change."""
     api = RemoteApi(url.rstrip("/"), token, what="crawl service")
 
-    def connect(visitor: Visitor, _client: tuple[str, int] | None) -> ApiClient:
-        async def announce(action: str, subject: str) -> None:
-            try:
-                await manager.announce(visitor.name, action, subject)
-            except SQLAlchemyError as error:
-                raise ApiRefused(503, f"nothing was changed, because the audit cannot be written: {error}") from None
-
-        return RemoteClient(api, announce=announce, record=lambda *entry: manager.record(visitor.name, *entry))
+    def connect(visitor: Visitor, client: tuple[str, int] | None) -> ApiClient:
+        return RemoteClient(api, RemoteAudit(manager.audit, visitor.name, client[0] if client else ""))
 
     return crawl_section(connect)

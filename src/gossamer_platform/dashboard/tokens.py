@@ -1,4 +1,4 @@
-"""Tokens, each of whose secrets is shown once, and the audit."""
+"""Tokens, each of whose secrets is shown once."""
 
 from typing import Final
 
@@ -11,7 +11,6 @@ from gossamer_platform.dashboard.jobs import number_of, row_number
 from gossamer_platform.dashboard.latest import latest
 
 SCOPES: Final = ("read", "run", "deploy", "admin", "node")
-_A_PAGE: Final = 100
 _DAY: Final = 86400
 
 
@@ -47,10 +46,3 @@ async def revoke(page: DashboardPage) -> Response:
     """Revoke a token, and show those that are left."""
     await page.platform.call("DELETE", f"/v1/tokens/{row_number(page, page.form)}")
     return page.go("/tokens")
-
-
-async def show_audit(page: DashboardPage) -> Response:
-    """Return a page of the audit, the latest entries first."""
-    found = await page.platform.get("/v1/audit", after=page.query.get("after"), limit=_A_PAGE)
-    after = str(found[-1]["id"]) if len(found) == _A_PAGE else ""
-    return page.render("audit.html", entries=found, after=after)

@@ -10,19 +10,20 @@ import signal
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import IO, Any, Final, NamedTuple, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.errors import BadInput, GossamerError
 from gossamer.pauses import happens_within
 from gossamer_platform.lifecycle import EnvironmentKind, JobState, VersionState
 from gossamer_platform.link import AttemptId
 from gossamer_platform.manager.artefacts import ArtefactStore, check_artefact, digest_of
+from gossamer_platform.manager.audit import StateAudit
 from gossamer_platform.manager.variables import ProjectVariables
 from gossamer_platform.manager.vault import SecretVault
 from gossamer_platform.state import (
+    audit,
     crawl_firings,
     defaults,
     groups,
@@ -85,15 +86,6 @@ class JobConflict(GossamerError):
     only_detail = True
 
 
-class AuditedAction(NamedTuple):
-    """Action of a client, as the audit shows it."""
-
-    actor: str
-    """Name of the token, or of the password's user."""
-    action: str
-    """Such as `version.deploy`."""
-
-
 class SettingNotPermitted(GossamerError):
     """The client may not give this setting to a job."""
 
@@ -118,6 +110,7 @@ class Manager:
         self.artefacts = artefacts
         self.vault = vault or SecretVault()
         self.variables = ProjectVariables(database, self.vault)
+        self.audit = StateAudit(database)
         # The next five are set once, before the first operation.
         self.wake_clients: Callable[[], None] = self.notice_listing
         """Called when a listing has come to an end."""
@@ -175,7 +168,7 @@ class Manager:
             crawl_firings.forget_firings(connection)
             schedules.forget_schedules(connection)
             webhooks.forget_deliveries(connection)
-            tokens.forget_audit(connection)
+            audit.forget_entries(connection)
 
         await self.database.write(forget)
         for row in await self.database.read(projects.ready_files):  # what a manager left that was killed before it
@@ -193,7 +186,6 @@ class Manager:
         version: str,
         content: IO[bytes],
         *,
-        by: AuditedAction,
         environment: EnvironmentKind | None = None,
         requirements: str = "",
         wait_seconds: float | None = None,
@@ -201,7 +193,6 @@ class Manager:
         """Add a version, wait until a node has listed its spiders, and return the version.
 
         `content`: the artefact, which is closed as soon as it is kept, because a build may take long.
-        `by`: who deploys. The audit has it before code of the artefact is run, whatever becomes of version and client.
         `environment`: None: that of the project. `requirements`: text of a requirements file, for an isolated
         environment, beside those of the artefact. `wait_seconds`: longest time to wait; a row of a version that is
         still being built has the state `building`. None: until it is ready or broken, or this server stops.
@@ -211,7 +202,7 @@ class Manager:
         await self._require_node()
         columns = {"requirements": requirements, **({"environment": environment.value} if environment else {})}
         with content:
-            number = await self._add_version(project, version, content, by, columns)
+            number = await self._add_version(project, version, content, columns)
         try:
             async with asyncio.timeout(wait_seconds):
                 row = await self._listed(number)
@@ -223,9 +214,7 @@ class Manager:
             raise BrokenVersion(row.reason or "the version was removed while it was built")
         return row
 
-    async def _add_version(
-        self, project: str, version: str, content: IO[bytes], by: AuditedAction, columns: Mapping[str, Any]
-    ) -> int:
+    async def _add_version(self, project: str, version: str, content: IO[bytes], columns: Mapping[str, Any]) -> int:
         suffix = await asyncio.to_thread(check_artefact, project, version, content)
         digest = await asyncio.to_thread(digest_of, content)
         while True:
@@ -233,10 +222,7 @@ class Manager:
             await asyncio.to_thread(self.artefacts.upload, digest, file, content)
 
             def add(connection: Connection, file: str = file) -> int | None:
-                number = projects.add_version(connection, project, version, digest=digest, file=file, **columns)
-                if number is not None:
-                    tokens.record_action(connection, by.actor, by.action, f"{project} {version}")
-                return number
+                return projects.add_version(connection, project, version, digest=digest, file=file, **columns)
 
             number = await self.database.write(add)
             if number is not None:
@@ -467,18 +453,6 @@ class Manager:
             return None
         self.wake_nodes()
         return JobState.PENDING if all(stop.was_pending for stop in stopped) else JobState.RUNNING
-
-    async def announce(self, actor: str, action: str, subject: str) -> None:
-        """Add an entry to the audit, before the action. Raises SQLAlchemyError; then the action must not follow."""
-        await self.database.write(lambda connection: tokens.record_action(connection, actor, action, subject))
-
-    async def record(self, actor: str, action: str, subject: str) -> None:
-        """Add an entry to the audit, after the action. It does not fail: the action has happened, and a client that got
-        an error would repeat it."""
-        try:
-            await self.database.write(lambda connection: tokens.record_action(connection, actor, action, subject))
-        except SQLAlchemyError as error:
-            log.warning("the audit lacks %s of %s: %s (%s)", action, actor, subject, error)
 
     async def read(self, question: Callable[[Connection], T]) -> T:
         """Return what a question returns of one consistent state of the database."""

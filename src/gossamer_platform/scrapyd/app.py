@@ -21,8 +21,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from gossamer.errors import GossamerError
+from gossamer.storage.audit import AuditedChange
 from gossamer.storage.objects import StorageUnavailable
 from gossamer.telemetry import logs
+from gossamer.web.audit import RequestAudit, origin_of
 from gossamer.web.mounts import page_headers
 from gossamer.web.streams import EventStreams
 from gossamer_platform.delivery.crawls import CrawlService
@@ -31,7 +33,7 @@ from gossamer_platform.manager.operations import BrokenVersion, Manager
 from gossamer_platform.names import UnsafeName
 from gossamer_platform.scrapyd import pages
 from gossamer_platform.scrapyd.config import ScrapydConfig
-from gossamer_platform.scrapyd.endpoints import Endpoints, Form, ScrapydEndpoint
+from gossamer_platform.scrapyd.endpoints import Endpoints, Form, ScrapydEndpoint, StillBuilding
 from gossamer_platform.scrapyd.files import ServedFiles
 from gossamer_platform.scrapyd.forms import Parameters, parse_body, parse_query
 from gossamer_platform.scrapyd.frame import PageFrame
@@ -54,6 +56,8 @@ _LARGE_BODIES: Final = 2
 """Large bodies that are parsed in memory at a time; others wait as files."""
 _SUBJECT: Final = (b"project", b"version", b"_version", b"spider", b"job", b"jobid")
 """Parameters that the audit shows. Arguments of spiders may be secrets."""
+_AUDITED_STATUS: Final[Mapping[type[Exception], int]] = {StillBuilding: 202, BrokenVersion: 422}
+"""Status codes that the audit has for errors, as /v1 answers them; for others it has 400."""
 _MISSING: Final = ("No Such Resource", "There is no page at this address.")
 """Heading, which is Scrapyd's, and text of the page in place of one that does not exist."""
 _PAGE_ROWS: Final = 100
@@ -147,25 +151,25 @@ class ScrapydApp:
             return self._json({"status": "error", "message": f"UnsupportedMethod: Expected one of [{expected}]"})
         if request.method == "HEAD" and endpoint.method == "POST":
             return self._json({})
+        entry = RequestAudit(self.manager.audit)
         try:
             parameters = await self._parameters(request)
-            named = [parameters.get(name, [b""])[0] for name in _SUBJECT]
-            form = Form(parameters, sender=principal.name, scope=principal.scope)
+            if endpoint.is_audited:
+                await entry.begin(_change(request, principal, parameters))
+            form = Form(parameters, scope=principal.scope)
             del parameters  # an egg is not to stay in memory while its version is built
             fields = await endpoint.answer(form)
         except ClientDisconnect:
             raise
         except Exception as error:
             message = _message(error)
+            await entry.end(_AUDITED_STATUS.get(type(error), 400), message)
             if not isinstance(error, GossamerError | ValueError):
                 log.exception("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path)
             if self.config.debug:
                 return PlainTextResponse(traceback.format_exc())
             return self._json({"status": "error", "message": message})
-        if endpoint.is_audited:
-            subject = " ".join(value.decode(errors="replace") for value in named if value)
-            action = f"scrapyd.{request.url.path.rpartition('/')[2].removesuffix('.json')}"
-            await self.manager.record(principal.name, action, subject)
+        await entry.end(200)
         return self._json({**fields, "status": "ok"})
 
     async def _parameters(self, request: Request) -> Parameters:
@@ -233,6 +237,13 @@ class ScrapydApp:
 
     def _jobs_page(self, frame: PageFrame, live: Any, ended: Any) -> str:
         return pages.JobsPage(self.config, self._files, frame).render(live, ended, time.time())
+
+
+def _change(request: Request, principal: Principal, parameters: Parameters) -> AuditedChange:
+    named = [parameters.get(name, [b""])[0] for name in _SUBJECT]
+    subject = " ".join(value.decode(errors="replace") for value in named if value)
+    action = f"scrapyd.{request.url.path.rpartition('/')[2].removesuffix('.json')}"
+    return AuditedChange(actor=principal.name, origin=origin_of(request), action=action, subject=subject)
 
 
 def _allowed(endpoint: ScrapydEndpoint) -> str:

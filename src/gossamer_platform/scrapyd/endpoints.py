@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from gossamer.errors import GossamerError
 from gossamer.storage.sql.storable import is_storable
 from gossamer_platform.lifecycle import JobState, VersionState
-from gossamer_platform.manager.operations import AuditedAction, Manager, new_job_name, parse_priority
+from gossamer_platform.manager.operations import Manager, new_job_name, parse_priority
 from gossamer_platform.names import check_file_name
 from gossamer_platform.scrapyd.config import ScrapydConfig
 from gossamer_platform.scrapyd.files import ServedFiles
@@ -46,11 +46,10 @@ class StillBuilding(GossamerError):
 class Form:
     """Parameters of one request. A parameter that was read is taken out; the rest are arguments of the spider."""
 
-    def __init__(self, parameters: Parameters, *, sender: str = "", scope: TokenScope = TokenScope.ADMIN) -> None:
-        """`sender`: name of the client, for the audit. `scope`: what it may do."""
+    def __init__(self, parameters: Parameters, *, scope: TokenScope = TokenScope.ADMIN) -> None:
+        """`scope`: what the client may do."""
         self.scope = scope
         self._left = dict(parameters)
-        self.sender = sender
 
     def text(self, name: str) -> str:
         """Return the first value of a parameter that must be there. Raises BadParameter."""
@@ -110,13 +109,11 @@ class ScrapydEndpoint(NamedTuple):
     method: str
     answer: Callable[[Form], Awaitable[Fields]]
     scope: TokenScope = TokenScope.READ
-    enters_audit: bool = False
-    """True: `answer` makes the entry in the audit."""
 
     @property
     def is_audited(self) -> bool:
-        """True if an entry in the audit is to be made after the answer."""
-        return self.scope is not TokenScope.READ and not self.enters_audit
+        """True if the audit has an entry of each request."""
+        return self.scope is not TokenScope.READ
 
 
 class Endpoints:
@@ -128,7 +125,7 @@ class Endpoints:
         self._files = files
         self.by_name: Mapping[str, ScrapydEndpoint] = {
             "daemonstatus.json": ScrapydEndpoint("GET", self._daemon_status),
-            "addversion.json": ScrapydEndpoint("POST", self._add_version, TokenScope.DEPLOY, enters_audit=True),
+            "addversion.json": ScrapydEndpoint("POST", self._add_version, TokenScope.DEPLOY),
             "schedule.json": ScrapydEndpoint("POST", self._schedule, TokenScope.RUN),
             "cancel.json": ScrapydEndpoint("POST", self._cancel, TokenScope.RUN),
             "status.json": ScrapydEndpoint("GET", self._status),
@@ -158,7 +155,6 @@ class Endpoints:
             project,
             version,
             egg,
-            by=AuditedAction(form.sender, "scrapyd.addversion"),
             wait_seconds=self._config.deploy_wait,
         )
         if row.state == VersionState.BUILDING:

@@ -24,6 +24,7 @@ from sqlalchemy import (
     text,
 )
 
+from gossamer.storage.sql.audit import AuditEntryRow
 from gossamer.storage.sql.rows import NAMES, ROW_ID, TableRow, column
 from gossamer.storage.sql.rows import table as table_of
 from gossamer.storage.sql.text import String, Text
@@ -394,14 +395,8 @@ class BrowserSession(TableRow):
 browser_sessions = table("browser_session", BrowserSession, UniqueConstraint("digest"), Index(None, "expires_at"))
 
 
-class AuditRow(TableRow):
+class AuditRow(AuditEntryRow):
     """An entry of the audit."""
-
-    id: int = column(ROW_ID, primary_key=True)
-    at: float = column(Double)
-    actor: str = column(String(200))
-    action: str = column(String(40))
-    subject: str = column(Text)
 
 
 audit = table("audit", AuditRow)

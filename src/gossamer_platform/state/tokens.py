@@ -1,27 +1,21 @@
-"""Statements on tokens, and on the audit: who may do what, and who did what.
+"""Statements on tokens: who may do what.
 
 A token is a secret that a program sends instead of a password. Only its SHA-256 is stored: it is 256 random bits, so
-it cannot be found from that, and a slow hash would only slow down each request. Fixed: the words of scopes and actions,
-which are stored and shown.
+it cannot be found from that, and a slow hash would only slow down each request. Fixed: the words of scopes, which are
+stored and shown.
 """
 
 import hashlib
 import secrets
-from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, delete, or_, select, update
 
 from gossamer.storage.sql.clock import DatabaseNow
 from gossamer.storage.sql.rows import add_row, fetch, fetch_first
 from gossamer_platform.state.row_page import ALL_ROWS, RowPage
-from gossamer_platform.state.tables import AuditRow, Token, VersionRow, audit, tokens
-
-_AUDIT_KEPT: Final = 100_000
-"""Entries of the audit that are kept, the latest ones."""
-_DEPLOYMENTS: Final = ("version.deploy", "scrapyd.addversion", "cloud.deploy")
-"""Actions of the audit that add a version, whose subject is PROJECT VERSION."""
+from gossamer_platform.state.tables import Token, tokens
 
 
 class TokenScope(StrEnum):
@@ -118,38 +112,6 @@ def release_token(connection: Connection, token_id: int) -> Token | None:
     """Let the next node that uses a token have it, and return the token. None: there is none of this number."""
     connection.execute(update(tokens).where(tokens.c.id == token_id).values(node=""))
     return fetch_first(connection, Token, select(tokens).where(tokens.c.id == token_id))
-
-
-def record_action(connection: Connection, actor: str, action: str, subject: str) -> None:
-    """Add an entry to the audit."""
-    values = {"actor": actor, "action": action, "subject": subject[:1000], "at": DatabaseNow()}
-    connection.execute(insert(audit).values(**values))
-
-
-def deployers(connection: Connection, project: str, versions: Sequence[VersionRow]) -> dict[int, str]:
-    """Return who deployed versions of a project, by the version's number, as far as the audit has it."""
-    subjects = {f"{project} {version.name}" for version in versions}
-    wanted = (audit.c.action.in_(_DEPLOYMENTS), audit.c.subject.in_(subjects))
-    entries = fetch(connection, AuditRow, select(audit).where(*wanted).order_by(audit.c.id))
-    found = {}
-    for version in versions:
-        for entry in entries:  # the last one before the version is its own
-            if entry.subject == f"{project} {version.name}" and entry.at <= version.deployed_at:
-                found[version.id] = entry.actor
-    return found
-
-
-def audit_page(connection: Connection, *, before: int | None, limit: int) -> list[AuditRow]:
-    """Return entries of the audit, the latest first. `before`: number of the last entry of the page before."""
-    statement = select(audit).order_by(audit.c.id.desc()).limit(limit)
-    return fetch(connection, AuditRow, statement if before is None else statement.where(audit.c.id < before))
-
-
-def forget_audit(connection: Connection) -> None:
-    """Delete the oldest entries, and tokens whose time has been over for long."""
-    latest = connection.scalar(select(func.max(audit.c.id))) or 0
-    connection.execute(delete(audit).where(audit.c.id <= latest - _AUDIT_KEPT))
-    connection.execute(delete(tokens).where(tokens.c.expires_at < DatabaseNow()))
 
 
 def _digest(secret: str) -> str:

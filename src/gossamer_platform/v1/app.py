@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gossamer.errors import BadInput, GossamerError
 from gossamer.storage.objects import StorageUnavailable
 from gossamer.telemetry import logs
+from gossamer.web.audit import AuditedRequests
 from gossamer.web.problems import Problem, internal_error, problem_json
 from gossamer.web.streams import EventStreams
 from gossamer_platform.link import LinkRefused, UnknownAttempt
@@ -108,7 +109,7 @@ def create_app(context: PlatformContext, streams: EventStreams) -> ASGIApp:
     app = routes()
     app.state.context = context
     app.state.streams = streams
-    return RequestGuard(app, context)
+    return RequestGuard(AuditedRequests(app, trail=context.manager.audit), context)
 
 
 class RequestGuard:
@@ -118,6 +119,7 @@ class RequestGuard:
     """
 
     def __init__(self, app: ASGIApp, context: PlatformContext) -> None:
+        """`app`: with what makes the entries of the audit."""
         self._app = app
         self._context = context
 

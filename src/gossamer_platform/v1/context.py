@@ -1,15 +1,20 @@
 """Objects that the endpoints of the platform's API share, and the checks that each of them makes of its client.
 
 An endpoint names the permission that it needs by the type of its parameter: `Reader`, `Runner`, `Deployer` or `Admin`.
+A request that may change something has an entry in the audit from then on.
 What concerns all projects needs `OperatorReader`, `Operator` or `NodeClient`, which no token for one project gives.
 Fixed: that a client of one project gets the same answer for a project it may not see as for one that does not exist.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Final, NamedTuple, Protocol, TypeVar
 
 from fastapi import Depends, Request
 
+from gossamer.storage.audit import AuditedChange, shown
+from gossamer.web.access import SAFE_METHODS
+from gossamer.web.audit import RequestAudit, audit_of, operation_action, origin_of
 from gossamer_platform.delivery.crawls import CrawlService
 from gossamer_platform.manager.chunk_store import ChunkStore
 from gossamer_platform.manager.files import JobFiles
@@ -18,7 +23,18 @@ from gossamer_platform.manager.operations import Manager, NotFound
 from gossamer_platform.manager.wakeups import WakeUps
 from gossamer_platform.state.tokens import Principal, TokenScope
 from gossamer_platform.v1.access import NotPermitted
+from gossamer_platform.wire import PREFIX
 
+_SUBJECT: Final = ("project", "version", "spider", "name")
+"""Parameters and fields that name what a request changes."""
+_ACTIONS: Final = {
+    "roll_back": "version.rollback",
+    "rotate_secrets": "secret.rotate",
+    "renew_secret": "webhook.secret",
+    "try_webhook": "webhook.test",
+    "send_again": "webhook.again",
+}
+"""Actions of operations that are not named by a verb and the noun."""
 PRINCIPAL: Final = "principal"
 """Name in the state of a request under which its sender is. `RequestGuard` puts it there."""
 
@@ -58,6 +74,8 @@ class Client(NamedTuple):
 
     context: PlatformContext
     principal: Principal
+    entry: RequestAudit
+    """Entry of the request in the audit, which has begun if the request may change something."""
 
     def require_scope(self, scope: TokenScope) -> None:
         """Raise NotPermitted if the client lacks a scope that only some requests to the endpoint need."""
@@ -96,19 +114,36 @@ class Client(NamedTuple):
                 f"this concerns all projects; the token of {self.principal.name} is for {self.principal.project} only"
             )
 
-    async def record(self, action: str, subject: str) -> None:
-        """Add an entry to the audit, after the action."""
-        await self.context.manager.record(self.principal.name, action, subject)
+    def name_change(self, action: str, subject: str) -> None:
+        """Name the change in the audit more exactly than was possible before it was made."""
+        self.entry.note(action=action, subject=subject)
+
+
+async def _begin_entry(request: Request, client: Client) -> None:
+    """Add the entry of a request that may change something to the audit."""
+    route = request.scope["route"]
+    if request.method in SAFE_METHODS or route.path.startswith(PREFIX):
+        return
+    names = [*request.path_params.values(), *(request.query_params.get(name) for name in _SUBJECT)]
+    if route.body_field is not None:  # its body was read, and is JSON
+        with contextlib.suppress(ValueError):
+            body = await request.json()
+            names += [body.get(name) for name in _SUBJECT] if isinstance(body, dict) else []
+    action = _ACTIONS.get(route.name) or operation_action(route.name)
+    subject = " ".join(str(shown(name)) for name in names if name)
+    who = client.principal.name
+    await client.entry.begin(AuditedChange(actor=who, origin=origin_of(request), action=action, subject=subject))
 
 
 def _client(scope: TokenScope, *, for_all_projects: bool = False) -> Callable[[Request], Awaitable[Client]]:
     async def check(request: Request) -> Client:
         context: PlatformContext = request.app.state.context
         principal: Principal = getattr(request.state, PRINCIPAL)
-        client = Client(context, principal)
+        client = Client(context, principal, audit_of(request))
         client.require_scope(scope)
         if for_all_projects:
             client.require_all_projects()
+        await _begin_entry(request, client)
         return client
 
     return check

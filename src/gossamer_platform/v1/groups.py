@@ -135,7 +135,7 @@ async def create_group(
     client.check_settings(group.settings)
     row, created = await operations.create_group(client.context.manager, group.group(idempotency_key))
     if created:
-        await client.record("group.create", f"{row.id} {row.project}/{row.spider}")
+        client.name_change("group.create", f"{row.id} {row.project}/{row.spider}")
     else:
         response.status_code = 200
     return await _model(client, row.id)
@@ -179,7 +179,7 @@ async def cancel_group(
     if number not in STOPPING_SIGNALS:
         raise BadInput(f"signal: {number} does not end a process")
     await operations.cancel_group(client.context.manager, group_id, signal_number=number)
-    await client.record("group.cancel", f"{group_id} {found.project}/{found.spider}")
+    client.name_change("group.cancel", f"{group_id} {found.project}/{found.spider}")
     return await _model(client, group_id)
 
 

@@ -72,7 +72,7 @@ async def create_job(
     client.check_settings(job.settings)
     row, created = await client.context.manager.create_job(new)
     if created:
-        await client.record("job.create", f"{row.id} {row.project}/{row.spider}")
+        client.name_change("job.create", f"{row.id} {row.project}/{row.spider}")
     else:
         response.status_code = 200
     return await shown_job(client, row)
@@ -171,7 +171,7 @@ async def cancel_job(
     if number not in STOPPING_SIGNALS:
         raise BadInput(f"signal: {number} does not end a process")
     row = await client.context.manager.cancel_job(job_id, signal_number=number)
-    await client.record("job.cancel", f"{row.id} {row.project}/{row.spider}")
+    client.name_change("job.cancel", f"{row.id} {row.project}/{row.spider}")
     return await shown_job(client, row)
 
 

@@ -411,8 +411,17 @@ class AuditEntry(NamedModel):
     id: int
     at: datetime
     actor: str
+    origin: str
+    """Address of the client. Empty: an earlier version made the change, or it came over a Unix socket."""
     action: str
     subject: str
+    outcome: str
+    """`done`, `refused`, `failed`, or `begun`: there was no answer yet, or the server was killed, and the change may
+    have been made."""
+    status: int | None
+    """Status code of the answer. Null: `begun`."""
+    reason: str
+    """Reason of a refusal."""
 
 
 class ItemPage(NamedModel):

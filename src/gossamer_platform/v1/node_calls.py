@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.responses import FileResponse, StreamingResponse
 from msgspec import Struct
+from sqlalchemy import Connection
 
 from gossamer.errors import BadInput
 from gossamer_platform import wire
@@ -19,9 +20,9 @@ from gossamer_platform.manager.chunk_files import ChunkFiles
 from gossamer_platform.manager.groups import input_content
 from gossamer_platform.manager.nodes import NodeKey, known_attempts
 from gossamer_platform.manager.operations import NotFound
-from gossamer_platform.state import projects, tokens
+from gossamer_platform.state import audit, projects, tokens
 from gossamer_platform.state.nodes import NewNode
-from gossamer_platform.state.tokens import TokenScope
+from gossamer_platform.state.tokens import Principal, TokenScope
 from gossamer_platform.v1.access import NotPermitted
 from gossamer_platform.v1.context import Client, NodeClient, RemoteNodes
 from gossamer_platform.v1.reading import in_reader
@@ -54,14 +55,21 @@ async def _check_token(client: Client, node: str) -> None:
         return
     owner = principal.node
     if not owner:
-        owner = await client.context.manager.database.write(lambda c: tokens.bind_token(c, principal.token, node))
+        owner = await client.context.manager.database.write(lambda c: _bind(c, principal, node))
         if owner == node:
-            await client.record("token.bind", f"{principal.token} {node}")
             return
     raise NotPermitted(
         f"the token {principal.name!r} belongs to the node {owner}, which used it first, so {node} cannot use it. Make "
         f"another token for {node}, or release this one: gossamer tokens release {principal.token}"
     )
+
+
+def _bind(connection: Connection, principal: Principal, node: str) -> str:
+    """Give a token to the node that uses it first. Return the node that has it. Empty: there is no such token."""
+    owner = tokens.bind_token(connection, principal.token, node)
+    if owner == node:
+        audit.record_action(connection, principal.name, "token.bind", f"{principal.token} {node}")
+    return owner
 
 
 NodeCaller = Annotated[_Caller, Depends(_caller)]

@@ -54,7 +54,7 @@ async def change_node(name: _NodeName, change: NodeChange, client: Operator) -> 
     database = client.context.manager.database
     if not await database.write(lambda c: nodes.set_draining(c, name, is_draining=change.draining)):
         raise NotFound(f"node '{name}' not found")
-    await client.record("node.drain" if change.draining else "node.undrain", name)
+    client.name_change("node.drain" if change.draining else "node.undrain", name)
     client.context.manager.wake_nodes()
     return await _node(client, name)
 
@@ -65,7 +65,7 @@ async def forget_node(name: _NodeName, client: Operator) -> Response:
     if not await client.context.manager.database.write(lambda c: nodes.forget_node(c, name)):
         state = (await _node(client, name)).state
         raise JobConflict(f"node '{name}' is {state}; only a node that is lost or offline can be forgotten. Stop it")
-    await client.record("node.forget", name)
+    client.name_change("node.forget", name)
     return Response(status_code=204)
 
 
@@ -84,7 +84,7 @@ async def change_label(
     """Set how many jobs with this label run at a time, on all nodes together."""
     limit = change.max_running
     await client.context.manager.database.write(lambda c: nodes.limit_label(c, name, limit))
-    await client.record("label.change", f"{name} max_running={limit}")
+    client.name_change("label.change", f"{name} max_running={limit}")
     client.context.manager.wake_nodes()
     return LabelModel(name=name, max_running=limit)
 

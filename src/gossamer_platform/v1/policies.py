@@ -59,7 +59,7 @@ async def set_policy(project: str, spider: _Spider, change: SpiderPolicyChange, 
         lambda c: policies.set_spider_policy(c, project, spider, change, max_running=change.max_running)
     )
     manager.wake_nodes()
-    await client.record("policy.set", f"{project}/{spider} {change.model_dump(exclude_unset=True)}")
+    client.name_change("policy.set", f"{project}/{spider} {change.model_dump(exclude_unset=True)}")
     return SpiderPolicyModel(spider=spider, **change.model_dump())
 
 
@@ -71,7 +71,7 @@ async def delete_policy(project: str, spider: _Spider, client: Admin) -> Respons
     if not await manager.database.write(lambda c: policies.delete_spider_policy(c, project, spider)):
         raise NotFound(f"spider '{spider}' of {project} has no policy")
     manager.wake_nodes()
-    await client.record("policy.delete", f"{project}/{spider}")
+    client.name_change("policy.delete", f"{project}/{spider}")
     return Response(status_code=204)
 
 

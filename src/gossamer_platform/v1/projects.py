@@ -12,9 +12,10 @@ from sqlalchemy import Connection
 from starlette.responses import PlainTextResponse
 
 from gossamer.errors import BadInput
+from gossamer.storage.audit import AuditFilter, outcome_word
 from gossamer_platform.lifecycle import EnvironmentKind, VersionState
-from gossamer_platform.manager.operations import AuditedAction, NotFound
-from gossamer_platform.state import defaults, environments, projects, tokens
+from gossamer_platform.manager.operations import NotFound
+from gossamer_platform.state import audit, defaults, environments, projects, tokens
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.context import Admin, Client, Deployer, Operator, Reader
 from gossamer_platform.v1.models import (
@@ -93,7 +94,7 @@ async def change_project(project: str, change: ProjectChange, client: Admin) -> 
     manager = client.context.manager
     if not await manager.database.write(lambda c: projects.change_project(c, project, change, **columns)):
         raise NotFound(f"project '{project}' not found")
-    await client.record("project.change", f"{project} {change.model_dump(exclude_unset=True)}")
+    client.name_change("project.change", f"{project} {change.model_dump(exclude_unset=True)}")
     return await _project(client, project)
 
 
@@ -113,7 +114,7 @@ async def pin_version(project: str, version: _VersionName, client: Deployer) -> 
     """Let jobs that name no version run this one, whatever is deployed later."""
     client.check_project(project)
     await client.context.manager.pin_version(project, version)
-    await client.record("version.pin", f"{project} {version}")
+    client.name_change("version.pin", f"{project} {version}")
     return await _project(client, project)
 
 
@@ -122,7 +123,7 @@ async def unpin_version(project: str, client: Deployer) -> ProjectModel:
     """Let jobs that name no version run the latest one again."""
     client.check_project(project)
     await client.context.manager.pin_version(project, None)
-    await client.record("version.unpin", project)
+    client.name_change("version.unpin", project)
     return await _project(client, project)
 
 
@@ -131,7 +132,7 @@ async def roll_back(project: str, client: Deployer) -> ProjectModel:
     """Pin the version before the present default. Jobs that run go on."""
     client.check_project(project)
     version = await client.context.manager.roll_back(project)
-    await client.record("version.rollback", f"{project} {version}")
+    client.name_change("version.rollback", f"{project} {version}")
     return await _project(client, project)
 
 
@@ -150,7 +151,7 @@ async def list_versions(
 
     def find(connection: Connection) -> list[VersionModel]:
         rows = projects.version_rows(connection, project, page, state=state)
-        by = tokens.deployers(connection, project, rows)
+        by = audit.deployers(connection, project, rows)
         return [VersionModel.of_row(row, deployed_by=by.get(row.id)) for row in rows]
 
     return list(await client.context.manager.read(find))
@@ -187,9 +188,8 @@ async def deploy_version(
     answer (422) has the reason. The answer is 202 with the state `building` if it takes longer than `wait_seconds`."""
     client.check_project(project)
     manager = client.context.manager
-    by = AuditedAction(client.principal.name, "version.deploy")
     async with spooled(request.stream(), manager.artefacts.temporary_file, limit=MAX_ARTEFACT_BYTES) as content:
-        row = await manager.deploy(project, version, content, by=by, environment=environment, wait_seconds=wait_seconds)
+        row = await manager.deploy(project, version, content, environment=environment, wait_seconds=wait_seconds)
     if row.state == VersionState.BUILDING:
         response.status_code = 202
     return VersionModel.of_row(row)
@@ -207,7 +207,7 @@ async def delete_version(
     run it go on, and pending jobs that name it will fail."""
     client.check_project(project)
     await client.context.manager.delete_version(project, version, even_if_used=force)
-    await client.record("version.delete", f"{project} {version}")
+    client.name_change("version.delete", f"{project} {version}")
     return Response(status_code=204)
 
 
@@ -254,7 +254,7 @@ async def make_token(token: NewTokenModel, client: Admin) -> NewTokenResponse:
     number, secret = await database.write(
         lambda c: tokens.add_token(c, token.name, token.scope, project=token.project, valid_seconds=token.valid_seconds)
     )
-    await client.record("token.make", f"{number} {token.name} {token.scope} {token.project}".rstrip())
+    client.name_change("token.make", f"{number} {token.name} {token.scope} {token.project}".rstrip())
     return NewTokenResponse(id=number, token=secret)
 
 
@@ -272,7 +272,7 @@ async def release_token(token_id: Annotated[int, Path(ge=1, lt=2**63)], client: 
     row = await client.context.manager.database.write(lambda c: tokens.release_token(c, token_id))
     if row is None:
         raise NotFound(f"token {token_id} not found")
-    await client.record("token.release", f"{token_id} {row.name}")
+    client.name_change("token.release", f"{token_id} {row.name}")
     return TokenModel.of_row(row)
 
 
@@ -283,7 +283,7 @@ async def revoke_token(token_id: Annotated[int, Path(ge=1, lt=2**63)], client: A
     name = await client.context.manager.database.write(lambda c: tokens.delete_token(c, token_id, only=only))
     if name is None:
         raise NotFound(f"token {token_id} not found")
-    await client.record("token.revoke", f"{token_id} {name}")
+    client.name_change("token.revoke", f"{token_id} {name}")
     return Response(status_code=204)
 
 
@@ -291,11 +291,16 @@ async def revoke_token(token_id: Annotated[int, Path(ge=1, lt=2**63)], client: A
 async def get_audit(
     client: Admin,
     after: Annotated[str, Query(description="Number of the last entry of the page before.")] = "",
+    actor: Annotated[str, Query(max_length=200, description="Only changes of this name.")] = "",
+    action: Annotated[str, Query(max_length=40, description="Only actions that begin with this, such as `job`.")] = "",
+    subject: Annotated[str, Query(max_length=1000, description="Only changes whose subject contains this.")] = "",
     limit: PageLimit = 100,
 ) -> list[AuditEntry]:
-    """Return changes, the latest first. A token for one project cannot read it."""
+    """Return changes, the latest first. A token for one project cannot read it. An entry is there before the change is
+    made, with the outcome `begun`."""
     if client.principal.project:
         raise NotFound("the audit is not there for tokens of one project")
     before = parse_cursor(after)
-    rows = await client.context.manager.read(lambda c: tokens.audit_page(c, before=before, limit=limit))
-    return [AuditEntry.of_row(row) for row in rows]
+    chosen = AuditFilter(actor, action, subject)
+    rows = await client.context.manager.read(lambda c: audit.entries(c, chosen, before=before, limit=limit))
+    return [AuditEntry.of_row(row, outcome=outcome_word(row.status)) for row in rows]

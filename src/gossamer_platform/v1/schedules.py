@@ -60,7 +60,7 @@ async def create_schedule(schedule: NewScheduleModel, client: Runner) -> Schedul
         return row
 
     row = await manager.database.write(add)
-    await client.record("schedule.create", f"{row.id} {row.project}/{row.name}")
+    client.name_change("schedule.create", f"{row.id} {row.project}/{row.name}")
     return ScheduleModel.of(row)
 
 
@@ -106,7 +106,7 @@ async def change_schedule(schedule_id: _Id, change: ScheduleChange, client: Runn
 
     if columns:
         await manager.database.write(update)
-    await client.record("schedule.change", f"{row.id} {row.project}/{row.name} {', '.join(sorted(given))}")
+    client.name_change("schedule.change", f"{row.id} {row.project}/{row.name} {', '.join(sorted(given))}")
     return ScheduleModel.of(await _schedule(client, schedule_id))
 
 
@@ -134,7 +134,7 @@ async def run_schedule(
             return crawl_firings.add_firing(connection, row, instant=now, name=key)
 
         firing = await manager.database.write(fire)
-        await client.record("schedule.run", f"{row.id} {row.project}/{row.name}")
+        client.name_change("schedule.run", f"{row.id} {row.project}/{row.name}")
         response.status_code = 202
         return CrawlFiringModel.of(firing, client.context.crawl_service)
     key = f"run:{schedule_id}:{idempotency_key}"
@@ -142,7 +142,7 @@ async def run_schedule(
         schedules.job_of(row, name=f"{row.name}-{name}", request_key=key if idempotency_key else None)
     )
     if created:
-        await client.record("schedule.run", f"{row.id} {row.project}/{row.name} job {found.id}")
+        client.name_change("schedule.run", f"{row.id} {row.project}/{row.name} job {found.id}")
     else:
         response.status_code = 200
     return await shown_job(client, found)
@@ -171,7 +171,7 @@ async def delete_schedule(schedule_id: _Id, client: Runner) -> Response:
     """Delete a schedule. The jobs that it has made stay."""
     row = await _schedule(client, schedule_id)
     await client.context.manager.database.write(lambda c: schedules.delete_schedule(c, schedule_id))
-    await client.record("schedule.delete", f"{row.id} {row.project}/{row.name}")
+    client.name_change("schedule.delete", f"{row.id} {row.project}/{row.name}")
     return Response(status_code=204)
 
 

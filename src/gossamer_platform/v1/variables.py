@@ -72,7 +72,7 @@ async def set_variable(project: _Project, name: _Name, variable: NewVariableMode
     listing of spiders. The project need not exist yet."""
     client.check_project(project)
     row = await client.context.manager.variables.set(project, name, variable.value, is_secret=variable.secret)
-    await client.record("secret.set" if variable.secret else "variable.set", f"{project} {name}")
+    client.name_change("secret.set" if variable.secret else "variable.set", f"{project} {name}")
     return VariableModel.of(row)
 
 
@@ -82,7 +82,7 @@ async def delete_variable(project: _Project, name: _Name, client: Deployer) -> R
     client.check_project(project)
     if not await client.context.manager.variables.delete(project, name):
         raise NotFound(f"project '{project}' has no variable {name}")
-    await client.record("variable.delete", f"{project} {name}")
+    client.name_change("variable.delete", f"{project} {name}")
     return Response(status_code=204)
 
 
@@ -103,5 +103,5 @@ async def rotate_secrets(client: Admin) -> RotationModel:
     if client.principal.project:
         raise NotFound("secrets cannot be encrypted anew with the token of one project")
     done = await client.context.manager.variables.rotate()
-    await client.record("secret.rotate", f"{done.rotated} secrets")
+    client.name_change("secret.rotate", f"{done.rotated} secrets")
     return RotationModel(**done._asdict())

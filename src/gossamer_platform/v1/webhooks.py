@@ -128,7 +128,7 @@ async def create_webhook(webhook: NewWebhookModel, client: Admin) -> NewWebhookR
     row = await manager.database.write(lambda c: webhooks.add_webhook(c, webhook.project, columns))
     if row is None:
         raise BadInput(f"there are {webhooks.MAX_WEBHOOKS} webhooks already; delete some first")
-    await client.record("webhook.create", f"{row.id} {webhook.project} {row.url}")
+    client.name_change("webhook.create", f"{row.id} {webhook.project} {row.url}")
     return NewWebhookResponse.of(row, secret=secret)
 
 
@@ -154,7 +154,7 @@ async def change_webhook(webhook_id: _Id, change: WebhookChange, client: Admin) 
     if change.url is not None:
         check_url(change.url)
     await client.context.manager.database.write(lambda c: webhooks.change_webhook(c, webhook_id, columns))
-    await client.record("webhook.change", f"{row.id} {', '.join(sorted(columns))}")
+    client.name_change("webhook.change", f"{row.id} {', '.join(sorted(columns))}")
     return WebhookModel.of(await _webhook(client, webhook_id))
 
 
@@ -163,7 +163,7 @@ async def delete_webhook(webhook_id: _Id, client: Admin) -> Response:
     """Delete a webhook, and the events that wait for it."""
     row = await _webhook(client, webhook_id)
     await client.context.manager.database.write(lambda c: webhooks.delete_webhook(c, webhook_id))
-    await client.record("webhook.delete", f"{row.id} {row.url}")
+    client.name_change("webhook.delete", f"{row.id} {row.url}")
     return Response(status_code=204)
 
 
@@ -174,7 +174,7 @@ async def renew_secret(webhook_id: _Id, client: Admin) -> NewWebhookResponse:
     manager, secret = client.context.manager, new_secret()
     token = manager.vault.encrypt(row.project or "", row.secret_name, secret)
     await manager.database.write(lambda c: webhooks.change_webhook(c, webhook_id, {"secret": token}))
-    await client.record("webhook.secret", str(row.id))
+    client.name_change("webhook.secret", str(row.id))
     return NewWebhookResponse.of(row, secret=secret)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gossamer.storage.audit import AuditFilter
 from gossamer_platform.cloud.app import CloudApp
 from gossamer_platform.manager.artefacts import ArtefactStore
 from gossamer_platform.manager.operations import Manager
@@ -18,7 +19,7 @@ from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.config import SERVICES, load
 from gossamer_platform.scrapyd.files import ScrapydFiles
 from gossamer_platform.serving.services import platform_app
-from gossamer_platform.state import tokens
+from gossamer_platform.state import audit, tokens
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.app import ROUTERS, routes
@@ -118,4 +119,30 @@ async def test_each_scope_permits_what_it_should_and_nothing_else(
             found = await status({"Authorization": f"Bearer {secret}"})
             if (found in (401, 403)) == _may(scope, needed) or found == 500:
                 wrong.append((name, scope, found))
+    assert wrong == []
+
+
+async def test_every_request_that_may_change_something_has_an_entry_in_the_audit_before(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    """Of each endpoint whose method may change something, and of no other: also of those that refuse the request."""
+    _, admin = await database.write(lambda c: tokens.add_token(c, "anna", TokenScope.ADMIN))
+    _, reader = await database.write(lambda c: tokens.add_token(c, "reader", TokenScope.READ))
+    wrong: list[Any] = []
+    for name, _ in endpoints():
+        method, path = name.split(" ")
+        before = await database.read(lambda c: audit.entries(c, AuditFilter(), before=None, limit=1000))
+        body = {} if method == "GET" else {"json": {"project": "none", "spider": "s"}}
+        for secret in (reader, admin):
+            headers = {"Authorization": f"Bearer {secret}"}
+            query = {"project": "none", "version": "1"}
+            answer = await client.request(method, path.format(**_VALUES), params=query, headers=headers, **body)
+        found = await database.read(lambda c: audit.entries(c, AuditFilter(), before=None, limit=1000))
+        added = found[: len(found) - len(before)]
+        is_changing = method != "GET" and not path.startswith("/nodes/v1/")
+        status = answer.status_code if "/v1/" in path else 400 if answer.json()["status"] == "error" else 200
+        expected = [("anna", status)] if is_changing else []
+        is_named = all(entry.subject and "." in entry.action for entry in added)
+        if [(entry.actor, entry.status) for entry in added] != expected or not is_named:
+            wrong.append((name, answer.status_code, [entry._asdict() for entry in added]))
     assert wrong == []

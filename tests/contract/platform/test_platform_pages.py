@@ -32,7 +32,7 @@ from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.config import ScrapydConfig, load
 from gossamer_platform.scrapyd.files import ScrapydFiles
 from gossamer_platform.serving.services import platform_app
-from gossamer_platform.state import groups, jobs, nodes, policies, projects, schedules, tokens
+from gossamer_platform.state import audit, groups, jobs, nodes, policies, projects, schedules, tokens
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.dispatch import JobTaker, take_jobs
 from gossamer_platform.state.groups import NewGroup
@@ -78,7 +78,7 @@ class _Page(HTMLParser):
 def _fill(connection: Connection) -> None:
     for number in range(_COUNT):
         name = f"shop & co #{number}?"
-        tokens.record_action(connection, f"person-{number}", "version.deploy", f"{name} 1")
+        audit.record_action(connection, f"person-{number}", "version.deploy", f"{name} 1")
         version = projects.add_version(connection, name, "1", digest=str(number), file=f"{name}/1.egg")
         projects.take_listing(connection, "node")
         projects.record_listing(connection, version, incarnation="node", spiders=["s", f"spider {_EVIL}"], fault="")

@@ -5,10 +5,11 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import AsyncIterator
 from html import unescape
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import httpx
 import msgspec
@@ -17,6 +18,8 @@ import pytest
 from gossamer.dashboard.crawl_section import ROUTES
 from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
 from gossamer.fetch.robots_service import RobotsRecord, pack
+from gossamer.history.audit import HistoryAudit
+from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import CrawlId
 from gossamer.model.request import Outcome, Settlement
 from gossamer.policy.robots import RobotsOutcome
@@ -26,7 +29,7 @@ from .conftest import Service, Start
 
 TOKEN = "a long wörd nobody guesses"
 HOSTILE = "<img/src=x/onerror=alert(1)>"
-PAGES = ["/", *(path for path, route in ROUTES.items() if route.method == "GET")]
+PAGES = ["/", "/audit", *(path for path, route in ROUTES.items() if route.method == "GET")]
 CHANGES = [path for path, route in ROUTES.items() if route.method == "POST"]
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
@@ -586,12 +589,44 @@ async def _hostile(service: Service) -> None:
     await service.context.bus.publish(dead, [msgspec.json.encode(letter)])
 
 
+@pytest.fixture
+async def audited(start: Start, tmp_path: Path) -> AsyncIterator[Service]:
+    """An API with an audit."""
+    history = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    async with start(history=history, audit=HistoryAudit(history)) as service:
+        yield service
+    await history.close()
+
+
+async def test_the_audit_shows_changes_newest_first_with_their_outcome(audited: Service) -> None:
+    for number in range(101):
+        await audited.http.patch(f"/v1/domains/d{number}.test", json={"hits": 1})
+    await submit(audited, "spring")
+    await audited.http.post("/ui/crawl/stop", data={"appid": "shop", "crawlid": "spring"})
+    await audited.http.post("/ui/crawl/stop", data={"appid": "shop", "crawlid": "unknown"})
+    page = unescape(await text(audited, "/audit"))
+    actions = re.findall(r"<td><code>([a-z.]+)</code></td>", page)
+    assert actions == ["crawl.stop", "crawl.stop", "crawl.submit", *["domain.change"] * 97]
+    assert 'href="/ui/crawl?appid=shop&crawlid=spring">shop/spring</a>' in page
+    assert 'after={"hits": 1}' in page
+    assert re.search(r'class="bad">refused</span> there is no crawl shop/unknown', page)
+    more = re.findall(r'<a href="(/ui/audit[^"]*)" rel="next">', page)
+    rest = (await audited.http.get(more[0])).text
+    assert re.findall(r">(d\d+\.test)</a>", rest) == ["d3.test", "d2.test", "d1.test", "d0.test"]
+    assert 'rel="next"' not in rest
+    assert "crawl.submit" not in await text(audited, "/audit", action="domain")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 1280, 1920])
 async def test_every_page_can_be_used_and_runs_no_script_of_others(
-    service: Service, tmp_path: Path, width: int, scheme: str
+    service: Service, audited: Service, tmp_path: Path, width: int, scheme: str
 ) -> None:
     await _hostile(service)
+    await submit(audited, EVIL, appid=WORSE.replace(" ", ""), url=f"http://a.test/{WORSE}")
+    await audited.http.patch("/v1/domains/a.test", json={"hits": 1, "window": 2})
+    await audited.http.post(f"/v1/crawls/{quote(EVIL, safe='')}/x/retry", params={"reason": WORSE})
+    roots = [f"{str(each.http.base_url).rstrip('/')}/ui" for each in (service, audited)]
     crawl = urlencode({"appid": "shop", "crawlid": EVIL})
     paths = ["", "crawls", "crawls/new", "domains", "domain?domain=a.test", "workers", "bus", "login", f"crawl?{crawl}",
              f"crawls/new?{crawl}&like=again", f"crawl/why?{crawl}&url=http://a.test/",
@@ -602,8 +637,8 @@ async def test_every_page_can_be_used_and_runs_no_script_of_others(
         with browser(tmp_path) as chrome:
             chrome.size(width)
             chrome.scheme(scheme)
-            for path in paths:
-                chrome.open(f"{str(service.http.base_url).rstrip('/')}/ui/{path}")
+            for path in (*(f"{roots[0]}/{path}" for path in paths), f"{roots[1]}/audit"):
+                chrome.open(path)
                 chrome.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
                 found, faults = unusable(chrome), chrome.faults()
                 too_wide = chrome.evaluate("document.documentElement.scrollWidth - window.innerWidth")

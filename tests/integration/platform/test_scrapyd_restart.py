@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -95,8 +96,14 @@ def test_a_shim_whose_folder_was_deleted_ends_with_its_job(tmp_path: Path) -> No
         until(lambda: _is_gone(shim.pid))
 
 
+def _audited(server: Scrapyd) -> tuple[str, str, str]:
+    entry = server.client.get("/v1/audit").json()[0]
+    return entry["action"], entry["subject"], entry["outcome"]
+
+
 def test_a_killed_server_continues_with_its_jobs(tmp_path: Path) -> None:
-    """One job ends while no server is there, one runs on, one still waits for a slot."""
+    """One job ends while no server is there, one runs on, one still waits for a slot. A change that the server was
+    about to make is in its audit."""
     with scrapyd(tmp_path, conf="max_proc = 2") as server:
         server.deploy(egg(_WAITS + spider("short", "await asyncio.sleep(float(self.seconds))")))
         server.post("schedule", project="shop", spider="waits", jobid="long")
@@ -104,11 +111,16 @@ def test_a_killed_server_continues_with_its_jobs(tmp_path: Path) -> None:
         server.post("schedule", project="shop", spider="waits", jobid="queued")
         pid = server.running("long")["pid"]
         short = psutil.Process(server.running("short")["pid"])
-        server.kill()
+        with socket.create_connection(("127.0.0.1", server.port)) as wire:  # half of a deployment
+            path = b"/v1/versions?project=shop&version=7"
+            wire.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\nPK" % path)
+            until(lambda: _audited(server)[0] == "version.deploy")
+            server.kill()
         until(lambda: not short.is_running())
         begun = time.monotonic()
         server.start()
         assert time.monotonic() - begun < 20
+        assert _audited(server) == ("version.deploy", "shop 7", "begun")
         assert server.ended("short")["state"] == "finished"
         assert server.running("long")["pid"] == pid
         assert server.running("queued")["pid"] != pid

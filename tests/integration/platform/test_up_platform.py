@@ -1,6 +1,7 @@
 """`gossamer up --platform`: a manager and a node beside the crawl service, which end with it."""
 
 import contextlib
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -58,17 +59,20 @@ def _each_dashboard_shows_both(api: int, port: int) -> None:
                 assert answer.status_code == 200, (own, path, answer.text)
             until(lambda own=own: "nightly" in httpx.get(f"http://127.0.0.1:{own}/ui/crawls").text)
             assert "local" in client.get("/nodes").text
+            audit = client.get("/audit").text
+            assert audit.count('rel="next"') == audit.count('role="status"') == 0
+            shown = re.findall(r"<td>(Crawl service|Scrapy projects)</td>.*<code>([a-z.]+)</code>", audit)
+            assert {("Crawl service", "crawl.submit"), ("Scrapy projects", "schedule.create")} <= set(shown)
     # What a manager's visitor changes in the crawl service is in the manager's audit.
     stopped = httpx.post(f"http://127.0.0.1:{port}/ui/crawl/stop", data={"appid": "shop", "crawlid": "nightly"})
     assert stopped.status_code == 303
     assert httpx.get(f"http://127.0.0.1:{api}/v1/crawls/shop/nightly").json()["state"] == "stopped"
     refused = httpx.post(f"http://127.0.0.1:{port}/ui/crawl/stop", data={"appid": "shop", "crawlid": "unknown"})
     assert refused.status_code == 404
-    failed, asked, entry, *_ = httpx.get(f"http://127.0.0.1:{port}/v1/audit").json()
-    assert (asked["action"], asked["subject"]) == ("crawl.delete", "/v1/crawls/shop/unknown")
-    assert failed["action"] == "crawl.delete.failed"
-    assert failed["subject"] == "/v1/crawls/shop/unknown there is no crawl shop/unknown"
-    assert (entry["actor"], entry["action"]) == ("local", "crawl.delete")
+    failed, entry, *_ = httpx.get(f"http://127.0.0.1:{port}/v1/audit").json()
+    assert (failed["action"], failed["subject"]) == ("crawl.delete", "/v1/crawls/shop/unknown")
+    assert (failed["outcome"], failed["reason"]) == ("refused", "there is no crawl shop/unknown")
+    assert (entry["actor"], entry["action"], entry["outcome"]) == ("local", "crawl.delete", "done")
     assert entry["subject"] == "/v1/crawls/shop/nightly"
 
 

@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from gossamer.dashboard.service import ApiCall, ApiRefused
-from gossamer_platform.dashboard.remote import RemoteApi, RemoteClient
+from gossamer.storage.audit import AuditedChange, AuditOutcome
+from gossamer_platform.dashboard.remote import RemoteApi, RemoteAudit, RemoteClient
 
 
 @dataclass
@@ -15,7 +17,7 @@ class Ledger:
     """A crawl service that gives one answer, and an audit, in the order in which both were called."""
 
     answer: bytes = b""
-    refusal: ApiRefused | None = None
+    is_away: bool = False
     calls: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -25,18 +27,19 @@ class Ledger:
         writer.write(self.answer)
         writer.close()
 
-    async def announce(self, action: str, subject: str) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-        self.calls.append(f"announced {action} {subject}")
+    async def begin(self, change: AuditedChange) -> int:
+        if self.is_away:
+            raise OperationalError("INSERT", {}, Exception("the disk is full"))
+        self.calls.append(f"begun {change.action} {change.subject} by {change.actor} from {change.origin}")
+        return 1
 
-    async def record(self, action: str, subject: str) -> None:
-        self.calls.append(f"recorded {action} {subject.partition(' ')[0]}")
+    async def end(self, number: int, change: AuditedChange, outcome: AuditOutcome) -> None:
+        self.calls.append(f"ended {number} {outcome.status}")
 
     async def change(self) -> None:
         api = RemoteApi(self.url, "", what="crawl service")
         try:
-            client = RemoteClient(api, announce=self.announce, record=self.record)
+            client = RemoteClient(api, RemoteAudit(self, "anna", "192.0.2.1"))
             await client.send(ApiCall("DELETE", "/v1/crawls/a/b"))
             await client.get("/v1/crawls")
         finally:
@@ -58,24 +61,30 @@ async def test_the_audit_has_a_change_before_it_is_made(ledger: Ledger) -> None:
     ledger.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
     await ledger.change()
     assert ledger.calls == [
-        "announced crawl.delete /v1/crawls/a/b", "service DELETE /v1/crawls/a/b", "service GET /v1/crawls",
-    ]  # fmt: skip
+        "begun crawl.delete /v1/crawls/a/b by anna from 192.0.2.1",
+        "service DELETE /v1/crawls/a/b",
+        "ended 1 200",
+        "service GET /v1/crawls",
+    ]
 
 
 async def test_a_change_that_cannot_be_announced_is_not_made(ledger: Ledger) -> None:
-    ledger.refusal = ApiRefused(503, "the audit is away")
-    with pytest.raises(ApiRefused, match="the audit is away"):
+    ledger.is_away = True
+    with pytest.raises(ApiRefused, match=r"nothing was changed.*the disk is full"):
         await ledger.change()
     assert ledger.calls == []
 
 
-@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"])
-async def test_the_audit_says_which_changes_have_failed(ledger: Ledger, answer: bytes) -> None:
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [(b"", 502), (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", 404)],
+)
+async def test_the_audit_says_which_changes_have_failed(ledger: Ledger, answer: bytes, status: int) -> None:
     ledger.answer = answer
     with pytest.raises(ApiRefused):
         await ledger.change()
     assert ledger.calls == [
-        "announced crawl.delete /v1/crawls/a/b",
+        "begun crawl.delete /v1/crawls/a/b by anna from 192.0.2.1",
         "service DELETE /v1/crawls/a/b",
-        "recorded crawl.delete.failed /v1/crawls/a/b",
+        f"ended 1 {status}",
     ]
