@@ -12,6 +12,7 @@ from typing import Annotated, Final, NamedTuple, Protocol, TypeVar
 
 from fastapi import Depends, Request
 
+from gossamer.net.credentials import hide_secrets_in
 from gossamer.storage.audit import AuditedChange, shown
 from gossamer.web.access import SAFE_METHODS
 from gossamer.web.audit import RequestAudit, audit_of, operation_action, origin_of
@@ -116,7 +117,7 @@ class Client(NamedTuple):
 
     def name_change(self, action: str, subject: str) -> None:
         """Name the change in the audit more exactly than was possible before it was made."""
-        self.entry.note(action=action, subject=subject)
+        self.entry.note(action=action, subject=hide_secrets_in(subject))
 
 
 async def _begin_entry(request: Request, client: Client) -> None:
