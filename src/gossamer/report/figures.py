@@ -16,6 +16,7 @@ from gossamer.report.charts import MAX_LABELS, Bar
 from gossamer.report.links import LinkFinder
 from gossamer.report.store import PageOutcome, PageStore
 from gossamer.report.tables import Table
+from gossamer.telemetry.refusals import refused_by_sites
 
 _FAILED_SHOWN = 15
 """Failed URLs that the page shows for each reason."""
@@ -75,6 +76,8 @@ class Figures:
 
     pages: int = 0
     failed: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    """Refusals by sites among them, by kind."""
     skipped: int = 0
     bytes: int | None = None
     """Size of all bodies. None: the records have none."""
@@ -143,6 +146,7 @@ def collect(store: PageStore, finder: LinkFinder) -> Figures:
         figures.main_host = figures.rows[tables.DOMAINS.name][0][0]
     figures.failures = list(_by_reason(store, figures, tables.FAILURE_REASONS, tables.FAILED_PAGES, _FAILED_SHOWN))
     figures.skips = list(_by_reason(store, figures, tables.SKIPPED, tables.SKIPPED_PAGES, _EXAMPLES))
+    figures.refused = refused_by_sites(dict(tables.FAILURE_REASONS.rows(store, -1)))
     figures.failure_reasons = figures.totals[tables.FAILURE_REASONS.name]
     figures.statuses = [
         (status, status_phrase(status) if status else "No response", count)

@@ -200,6 +200,17 @@ async def test_a_crawl_has_a_report_that_a_browser_runs_nothing_of(service: Serv
     assert "Nothing here yet." in (await failures).text
 
 
+async def test_a_crawl_that_sites_have_refused_says_so(service: Service) -> None:
+    await submit(service, "spring")
+    assert "Sites have refused" not in await text(service, "/crawl", appid="shop", crawlid="spring")
+    worker = await service.frontier.open_leaseholder(pool="shared", spiders=["link"])
+    [lease] = await worker.lease(limit=1)
+    await worker.settle([Settlement(lease, Outcome.FAILED, "refused_captcha")])
+    await worker.close()
+    page = await text(service, "/crawl", appid="shop", crawlid="spring")
+    assert "Sites have refused pages (captcha 1), and sent 0." in page
+
+
 async def test_what_failed_is_retried_from_its_page(service: Service) -> None:
     await submit(service, "spring")
     worker = await service.frontier.open_leaseholder(pool="shared", spiders=["link"])

@@ -55,11 +55,11 @@ def mount_shop(web: Server, *, robots: str = "") -> None:
     web.mount("shop.test", "/robots.txt", plain(robots))
 
 
-async def crawl(folder: Path, web: Server, *options: str) -> list[PageRecord | ItemRecord]:
+async def crawl(folder: Path, web: Server, *options: str, exit_code: int = 0) -> list[PageRecord | ItemRecord]:
     """Crawl the shop by the command."""
     arguments = [f"http://shop.test:{web.port}/", "--resolve", "*:127.0.0.1", *FAST_FLAGS, "-o", "pages.jsonl"]
     run = await asyncio.to_thread(gossamer, "crawl", *arguments, *options, cwd=folder)
-    assert run.returncode == 0, run.stderr
+    assert run.returncode == exit_code, run.stderr
     return records_of(folder / "pages.jsonl")
 
 
@@ -88,10 +88,14 @@ async def test_every_page_of_a_site_that_scripts_build_is_found(tmp_path: Path) 
     assert [record.item["name"] for record in records if isinstance(record, ItemRecord)] == ["Thing 1 é"]
 
 
-async def test_without_a_browser_the_site_has_one_page(tmp_path: Path) -> None:
+async def test_without_a_browser_the_site_has_one_page_which_is_empty(tmp_path: Path) -> None:
     async with serve(WebSpec(hosts=1, pages=1)) as web:
         mount_shop(web)
-        assert paths(await crawl(tmp_path, web)) == {"/"}
+        records = await crawl(tmp_path, web, exit_code=1)
+    assert paths(records) == set()
+    assert [(record.reason, record.body) for record in records if isinstance(record, PageRecord)] == [
+        ("refused_empty", SHELL)
+    ]
 
 
 async def test_only_pages_that_match_are_rendered(tmp_path: Path) -> None:

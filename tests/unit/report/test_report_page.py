@@ -132,6 +132,14 @@ def test_a_crawl_of_which_everything_failed(tmp_path: Path) -> None:
     assert "the certificate has expired" in made.page
 
 
+def test_refusals_by_sites_are_counted_at_the_top_and_missing_pages_are_none(tmp_path: Path) -> None:
+    reasons = ["refused_captcha", "refused_captcha", "refused_consent", "refused_not_found", "http_404"]
+    made = report(tmp_path, *(failed(f"https://a.test/{n}", reason) for n, reason in enumerate(reasons)))
+    assert "<dt>Refused by sites</dt><dd>3<small>captcha 2, consent 1</small>" in made.page
+    assert "The page says that it was not found" in made.page
+    assert "Refused by sites" not in report(tmp_path, failed("https://a.test/", "refused_empty")).page
+
+
 def test_a_file_that_is_still_written_and_one_with_a_damaged_line(tmp_path: Path) -> None:
     path = write(tmp_path / "pages.jsonl", record("http://a.test/1"), record("http://a.test/2"))
     text = path.read_text()
