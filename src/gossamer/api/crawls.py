@@ -25,6 +25,7 @@ from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms
 from gossamer.model.info import CrawlInfo
 from gossamer.telemetry.patterns import growth_sentence, leading_patterns
+from gossamer.telemetry.refusals import refused_by_sites
 from gossamer.web.audit import audit_of
 from gossamer.web.problems import Problem
 
@@ -142,6 +143,8 @@ class CrawlDetails(CrawlSummary):
     """Failed requests that `retry` can queue again"""
     forgotten_failed: int = 0
     """Failed requests that are not kept for a retry, because there were too many"""
+    refused: dict[str, int] = Field(default_factory=dict)
+    """Pages that sites have refused, by kind. Each also failed"""
     growing: list[GrowingPattern] = Field(default_factory=list)
     """Patterns of URLs whose pages may have no end"""
     to_render: int = 0
@@ -367,6 +370,7 @@ async def show_crawl(
         spiders={spider: RequestCounts.of(counts) for spider, counts in info.spiders.items()},
         kept_failed=info.kept_failed if summary["state"] in _RETRIED else 0,
         forgotten_failed=info.forgotten_failed,
+        refused=refused_by_sites(info.pages.failed),
         growing=[
             GrowingPattern(
                 pattern=pattern,

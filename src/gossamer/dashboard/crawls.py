@@ -11,7 +11,6 @@ from starlette.responses import Response
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.request_form import command_of, form_fields, requests_of, texts_of
 from gossamer.dashboard.service import ApiCall, ApiRefused, crawl_path
-from gossamer.telemetry.refusals import refused_by_sites
 
 _STATES = ("running", "finished", "stopped", "expired", "lost")
 _A_PAGE = 50
@@ -70,7 +69,7 @@ async def show(page: DashboardPage) -> Response:
         remembered=reasons["remembered"],
         history_error=reasons["history_error"],
         **past,
-        refused=_by_count(refused_by_sites(total["failed"])),
+        refused=_by_count(crawl.get("refused", {})),
         dropped=_by_count(total["dropped"]),
         retried=_by_count(total["retried"]),
         reasons_shown=_REASONS_SHOWN,
