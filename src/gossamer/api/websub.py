@@ -24,6 +24,7 @@ from gossamer.fresh.index import PageIndex
 from gossamer.fresh.store import IndexStore, kept_crawl
 from gossamer.fresh.subscriptions import CALLBACKS, LEASE_SECONDS, Subscription
 from gossamer.policy.scope import scope_of
+from gossamer.web.access import is_secret
 from gossamer.web.problems import Problem
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -141,7 +142,7 @@ def _signature_fault(signature: str, secret: str, body: bytes) -> str:
     if (digest := _ALGORITHMS.get(algorithm.strip().lower())) is None:
         return f"sign the push in the header X-Hub-Signature with one of {', '.join(_ALGORITHMS)}"
     expected = hmac.new(secret.encode(), body, digest).hexdigest()
-    if not hmac.compare_digest(expected.encode(), given.strip().lower().encode("latin-1", "replace")):
+    if not is_secret(given.strip().lower().encode("latin-1", "replace"), expected):
         return "the signature in X-Hub-Signature is not that of this body with the secret of the subscription"
     return ""
 

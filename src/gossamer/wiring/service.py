@@ -7,7 +7,6 @@ connection before the connection.
 
 import asyncio
 import os
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -37,6 +37,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits, is_about_rendering
 from gossamer.model.messages.requests import RecrawlRequest
+from gossamer.net.credentials import hide_secrets
 from gossamer.net.guard import parse_networks
 from gossamer.net.resolve import Resolver
 from gossamer.services.bus_audit import BusAudit
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
 
 STREAMS = "streams"
 """Address of the bus on the frontier's own server."""
-_WEB_ADDRESS = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", re.IGNORECASE)
 _NOTED_CRAWLS = 10_000
 """Crawls whose latest options for visits are remembered. More take memory, fewer are noted in their indexes again."""
 KAFKA = "kafka"
@@ -349,10 +349,14 @@ def _dispatcher(
 
 def check_public_url(url: str) -> None:
     """Raise BadInput for an address that no hub could call."""
-    if url and not _WEB_ADDRESS.fullmatch(url):
+    if not url:
+        return
+    parts = urlsplit(url)
+    others = parts.username, parts.password, parts.query, parts.fragment
+    if parts.scheme not in ("http", "https") or not parts.hostname or any(others) or " " in url:
         raise BadInput(
-            f"service.public_url: cannot use {url!r:.200}. Write an address of this API such as "
-            "https://crawls.example.com, without a query."
+            f"service.public_url: cannot use {hide_secrets(url)!r:.200}. Write an address of this API such as "
+            "https://crawls.example.com, without a user and a query."
         )
 
 

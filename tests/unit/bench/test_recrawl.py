@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from bench.recrawl import DAY, Comparison, compare, ein, make_pages, plot, table
+from bench.recrawl import DAY, Comparison, compare, ein, make_pages, plot, plot_budgets, table
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +55,10 @@ def test_the_report_names_every_rule(found: Comparison) -> None:
     for name in found.results:
         assert name in table(found)
         assert name in plot(found, 60)
+
+
+def test_pictures_of_budgets_have_a_line_for_each_rule(found: Comparison) -> None:
+    pictures = plot_budgets({name: [(0.1, result), (1.0, result)] for name, result in found.results.items()})
+    assert set(pictures) == {"recrawl-freshness.svg", "recrawl-costs.svg"}
+    for picture in pictures.values():
+        assert all(name in picture for name in found.results)
