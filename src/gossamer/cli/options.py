@@ -26,6 +26,8 @@ OPTIONS = dict(sorted(settings.OPTIONS.items(), key=lambda one: PANELS.index(one
 """Options by their names, in the order of the help: the setting, its field, and how the option is written."""
 REQUEST_OPTIONS = tuple(name for name, (_, _, written) in OPTIONS.items() if written.of == "requests")
 """Options of what fetches pages, be it a single one."""
+PLAIN_REQUEST_OPTIONS = tuple(name for name in REQUEST_OPTIONS if not name.startswith("render"))
+"""Options of what fetches a page without a browser."""
 CRAWL_OPTIONS = tuple(name for name, (_, _, written) in OPTIONS.items() if written.of != "others")
 """Options of a crawl."""
 Function = TypeVar("Function", bound=Callable[..., object])

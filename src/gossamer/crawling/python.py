@@ -119,7 +119,7 @@ def get(url: str, **options: Unpack[GetOptions]) -> Page:
             raise BadInput(f"cannot use {render!r:.200}. Write True or False.", option="render")
         values = {**settings_of(options), "crawl.scope": "any"}
         settings = load(values, config=config_of(options), names=names_of(options))
-        settings = for_one_page(settings, render=bool(render))
+        settings = for_one_page(settings, render=bool(render), typed=options)
         task = BackgroundTask(fetch_page(settings, url), name="gossamer-get")
         try:
             found = task.result()

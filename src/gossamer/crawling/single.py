@@ -7,10 +7,11 @@ or a page could look different from what a crawl gets.
 import base64
 import mimetypes
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gossamer.crawling.seeds import check_host, find_private_hosts
 from gossamer.errors import BadInput, FetchError, FetchRefused
@@ -21,6 +22,7 @@ from gossamer.fetch.proxies import first_proxy, resolve_names
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.model.crawl import Run
 from gossamer.model.request import DropReason, Lease
+from gossamer.option_names import named
 from gossamer.policy.refusals import RefusalFinder
 from gossamer.policy.retry import REFUSED
 from gossamer.policy.scope import LinkScope
@@ -105,9 +107,12 @@ class FetchedPage:
         return f"{str(self.error).rstrip('.')}. {self.advice}".rstrip() if self.error else ""
 
 
-def for_one_page(settings: Settings, *, render: bool) -> Settings:
-    """Return the settings with which one page is fetched, and built in a browser or not, whatever a crawl would do."""
+def for_one_page(settings: Settings, *, render: bool, typed: Mapping[str, Any]) -> Settings:
+    """Return the settings with which one page is fetched, and built in a browser or not, whatever a crawl would do.
+    `typed`: the options that were given. Raises BadInput for those of a browser where there is none."""
     crawl = settings.crawl
+    if not render and (unused := [name for name, value in typed.items() if name.startswith("render_") and value]):
+        raise BadInput(f"the page is not rendered. Add {named('render', True)}.", option=unused[0])
     if render:
         return settings.copy(crawl=crawl.copy(render="always", render_match=()))
     return settings.copy(crawl=crawl.copy(render="never", render_match=(), render_step=(), render_capture=()))

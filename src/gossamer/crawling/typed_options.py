@@ -13,6 +13,13 @@ class RequestOptions(ConfigOption, total=False):
 
     session: PathLike
     """`cookies`: keep the cookies that sites set. A session file: also log in as it says."""
+    render_step: Texts
+    """Step that the browser takes on each page that it builds, in their order: scroll [TIMES] to the end, click
+    SELECTOR [TIMES], wait SELECTOR [SECONDS], wait SECONDS, consent SELECTOR, fill SELECTOR=VALUE, submit SELECTOR.
+    Clicks and scrolls are repeated until nothing changes."""
+    render_capture: Texts
+    """Keep the answers in JSON that a page fetches while a browser builds it, if their URLs match one of these regular
+    expressions, searched as those of allow. They are in the record of the page (rendering.answers)."""
     allow_private: bool
     """Permit private addresses for the hosts of the given URLs. Other hosts, to which they link or redirect, stay
     refused."""
@@ -55,6 +62,16 @@ class RequestOptions(ConfigOption, total=False):
     accept_refused: Texts
     """Kinds of refusals that are taken for pages: challenge, captcha, denied, login, consent, same, not_found or
     empty."""
+    render_seconds: float
+    """Seconds in which a page is built. The document is then taken as it is."""
+    render_quiet: float
+    """Seconds without a change after which a document that a browser builds is complete."""
+    render_other_sites: Literal["none", "scripts", "all"]
+    """Requests of pages to other registered domains that are permitted. scripts: scripts, style sheets and data, but
+    neither frames nor known trackers; none: nothing; all: everything."""
+    render_load: Texts
+    """Kinds that pages load beside what builds them: images, fonts, media, trackers. A screenshot has images and fonts
+    in any case."""
 
 
 class CrawlOptions(RequestOptions, StartingOptions, total=False):
@@ -113,18 +130,11 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     render: Literal["never", "auto", "always"]
     """Let a browser build the pages, for sites that scripts make. never: no page; auto: those whose links or main text
     that changes; always: every page. It needs Chromium or Chrome."""
-    render_step: Texts
-    """Step that the browser takes on each page that it builds, in their order: scroll [TIMES] to the end, click
-    SELECTOR [TIMES], wait SELECTOR [SECONDS], wait SECONDS, consent SELECTOR, fill SELECTOR=VALUE, submit SELECTOR.
-    Clicks and scrolls are repeated until nothing changes."""
     render_match: Texts
     """Let a browser build the pages whose URLs match one of these regular expressions, searched as those of allow."""
     render_screenshot: str
     """Take a screenshot of each page that a browser builds: of the whole page (page), or of the first element that a
     CSS selector matches. It becomes a file in the folder of the assets. Empty: none."""
-    render_capture: Texts
-    """Keep the answers in JSON that a page fetches while a browser builds it, if their URLs match one of these regular
-    expressions, searched as those of allow. They are in the record of the page (rendering.answers)."""
     rate: str | float
     """Requests to each domain: a number per second, or `"10/60"` for ten in 60 seconds."""
     domain_concurrency: int
@@ -207,16 +217,8 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Further attempts after a temporary failure."""
     assets_max_bytes: int
     """Largest asset in bytes, decompressed. A longer one is not kept, and its reason is too_large."""
-    render_seconds: float
-    """Seconds in which a page is built. The document is then taken as it is."""
-    render_quiet: float
-    """Seconds without a change after which a document that a browser builds is complete."""
-    render_other_sites: Literal["none", "scripts", "all"]
-    """Requests of pages to other registered domains that are permitted. scripts: scripts, style sheets and data, but
-    neither frames nor known trackers; none: nothing; all: everything."""
-    render_load: Texts
-    """Kinds that pages load beside what builds them: images, fonts, media, trackers. A screenshot has images and fonts
-    in any case."""
+    render_host_requests: int
+    """Largest number of such requests to one host at once, for all pages of a worker process."""
     concurrency: int
     """Requests in flight per process."""
     processes: int | Literal["auto"]

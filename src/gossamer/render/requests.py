@@ -8,7 +8,7 @@ import asyncio
 import base64
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -89,12 +89,21 @@ class CachedAnswer(msgspec.Struct, frozen=True):
         return len(self.body) + 1024
 
 
+def _not_counted(host: str, seconds: float | None) -> None:
+    """Count nothing."""
+
+
 class PageLoader:
     """Sends the requests of all pages of a worker, and has the cache that they share."""
 
-    def __init__(self, http: FetchBackend, limits: LoadLimits) -> None:
+    def __init__(
+        self, http: FetchBackend, limits: LoadLimits, on_load: Callable[[str, float | None], None] | None = None
+    ) -> None:
+        """`on_load` is called with the host of each request that is sent, and the seconds of its response; None: it
+        failed."""
         self.http = http
         self.limits = limits
+        self.on_load = on_load or _not_counted
         self._cache: OrderedDict[tuple[str, str, str], CachedAnswer] = OrderedDict()
         self._cached_bytes = 0
         self._hosts: dict[str, tuple[asyncio.Semaphore, list[int]]] = {}
@@ -206,24 +215,27 @@ class PageRequests:
             await self._fulfil(event, known)
             return
         self.sent += 1  # before the waits below: thousands of requests may come in one moment
+        name = host(url)
         try:
             request = self._request(event, url, method)
             if not await self._load.allows(request):
                 self.sent -= 1
                 self._refuse(event, "BlockedByClient")
                 return
-            async with self._loader.turn(host(url)), self._turns:
+            async with self._loader.turn(name), self._turns:
                 if self.bytes >= self._loader.limits.bytes:  # those that came before have taken the rest
                     self.sent -= 1
                     self._refuse(event, "BlockedByClient")
                     return
                 fetched = await self._loader.http.fetch(request)
                 self.bytes += fetched.received_bytes
+                self._loader.on_load(name, fetched.timings.total)
                 if self._load.on_response is not None:
                     self._load.on_response(url, fetched)
                 # Before the turn ends, so that few responses at once wait for a browser that is slow.
                 await self._devtools.wait_for_room()
         except (FetchError, BadInput) as error:
+            self._loader.on_load(name, None)
             self._note_failure(url, error.kind if isinstance(error, FetchError) else "bad_request")
             self._refuse(event, "Failed")
             return

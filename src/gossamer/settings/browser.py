@@ -30,19 +30,27 @@ class BrowserSettings(SettingGroup):
     seconds: Annotated[float, numbers(0, 600, above=True)] = field_of(
         30.0,
         "Seconds in which a page is built. The document is then taken as it is",
-        option=SettingOption(WHAT, "SECONDS", name="render_seconds", field="render_seconds"),
+        option=SettingOption(WHAT, "SECONDS", of="requests", name="render_seconds", field="render_seconds"),
     )
     quiet: Annotated[float, numbers(0.01, 60)] = field_of(
         0.25,
         "Seconds without a change after which a document that a browser builds is complete",
-        option=SettingOption(WHAT, "SECONDS", name="render_quiet", field="render_quiet"),
+        option=SettingOption(WHAT, "SECONDS", of="requests", name="render_quiet", field="render_quiet"),
     )
     max_requests: Annotated[int, integers(0, 100_000)] = field_of(
         200, "Largest number of requests that a page may make, besides its own"
     )
     max_bytes: Bytes = field_of(20 * 1024 * 1024, "Largest number of bytes that these requests of a page may receive")
     host_requests: Annotated[int, integers(1, 1000)] = field_of(
-        4, "Largest number of such requests to one host at once, for all pages of a worker process"
+        4,
+        "Largest number of such requests to one host at once, for all pages of a worker process",
+        option=SettingOption(
+            WHAT,
+            "N",
+            name="render_host_requests",
+            help="Largest number of requests to one host at once that pages make while browsers build them, for all "
+            "pages of a worker process. Default: 4.",
+        ),
     )
     other_sites: Literal["none", "scripts", "all"] = field_of(
         "scripts",
@@ -51,6 +59,7 @@ class BrowserSettings(SettingGroup):
         option=SettingOption(
             WHAT,
             "none|scripts|all",
+            of="requests",
             name="render_other_sites",
             help="Requests to other registered domains that pages may make while a browser builds them. scripts: "
             "scripts, style sheets and data, but neither frames nor known trackers; none: nothing; all: everything. "
@@ -64,6 +73,7 @@ class BrowserSettings(SettingGroup):
         option=SettingOption(
             WHAT,
             "images|fonts|media|trackers",
+            of="requests",
             name="render_load",
             help="Kinds that a page also loads while a browser builds it: images, fonts, media, trackers. A screenshot "
             "has images and fonts in any case.",

@@ -204,7 +204,7 @@ class CrawlSettings(SettingGroup):
         "SELECTOR [TIMES], wait SELECTOR [SECONDS], wait SECONDS, consent SELECTOR, fill SELECTOR=VALUE, submit "
         "SELECTOR. Clicks and scrolls are repeated until nothing changes",
         splits=False,
-        option=SettingOption(WHAT, "STEP"),
+        option=SettingOption(WHAT, "STEP", of="requests"),
     )
     render_match: tuple[str, ...] = field_of(
         (),
@@ -231,6 +231,7 @@ class CrawlSettings(SettingGroup):
         option=SettingOption(
             WHAT,
             "REGEX",
+            of="requests",
             help="Keep the answers in JSON that a page fetches while a browser builds it, if their URLs match one of "
             "these regular expressions, searched as those of --allow. They are in the record of the page "
             "(rendering.answers).",

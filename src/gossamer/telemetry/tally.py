@@ -423,6 +423,16 @@ class WorkerCounts:
         count.responses += 1
         count.seconds += seconds
 
+    def count_load(self, host: str, seconds: float | None) -> None:
+        """Count what a page loads from this host while a browser builds it. `seconds`: time of the response; None: it
+        failed."""
+        count = self._hosts.get(host) or self._begin_count(host)
+        if seconds is None:
+            count.failed += 1
+            return
+        count.responses += 1
+        count.seconds += seconds
+
     def fail(self, host: str, reason: str, url: str) -> None:
         """Count a request to this host that failed for good."""
         self.tally.fail(reason, url)

@@ -1,5 +1,7 @@
 """Builds the fetch backend of rendered pages from settings. Imported only where pages are rendered."""
 
+from collections.abc import Callable
+
 from gossamer.errors import BrowserMissing
 from gossamer.fetch.backend import FetchBackend
 from gossamer.render.backend import BrowserBackend, Patience
@@ -31,10 +33,11 @@ def browser_backend(
     patience: Patience | None = None,
     counts: BrowserCounts | None = None,
     shared: SharedChoices | None = None,
+    on_load: Callable[[str, float | None], None] | None = None,
 ) -> BrowserBackend:
     """Return a backend that fetches through `http` and renders; without a browser, it raises BrowserMissing for each
     page that is to be rendered. `patience`, `shared`: as for BrowserBackend. `counts`: those of the process; None:
-    nothing reads them."""
+    nothing reads them. `on_load`: as for PageLoader."""
     browser = settings.browser
     loads = LoadLimits(
         requests=browser.max_requests,
@@ -56,7 +59,7 @@ def browser_backend(
         launch = launch_options(settings)
     except BrowserMissing as error:
         return BrowserBackend(http, error, shared=shared)
-    pool = BrowserPool(launch, limits, PageLoader(http, loads), waits, counts)
+    pool = BrowserPool(launch, limits, PageLoader(http, loads, on_load), waits, counts)
     return BrowserBackend(http, pool, patience=patience, refusals=load_refusals(settings), shared=shared)
 
 

@@ -467,6 +467,7 @@ class _WorkerParts:
                 patience=patience(self._settings, self._run),
                 counts=self.tally.browser,
                 shared=shared,
+                on_load=self._counts.count_load,
             )
         return self._browser
 

@@ -87,13 +87,17 @@ class Builder:
 
 @asynccontextmanager
 async def building(
-    counts: BrowserCounts | None = None, *, shared: SharedChoices | None = None, **changed: Any
+    counts: BrowserCounts | None = None,
+    *,
+    shared: SharedChoices | None = None,
+    on_load: Callable[[str, float | None], None] | None = None,
+    **changed: Any,
 ) -> AsyncIterator[Builder]:
-    """A browser of this process and a site. `counts`: counts its browsers. `shared`: what workers share. `changed`:
-    settings by dotted name with `__` for the dot."""
+    """A browser of this process and a site. `counts`: counts its browsers. `shared`: what workers share. `on_load`:
+    counts what pages load. `changed`: settings by dotted name with `__` for the dot."""
     settings = settings_of(**changed)
     clients = make_clients(settings, make_resolver(settings))
-    backend = browser_backend(settings, clients, counts=counts, shared=shared)
+    backend = browser_backend(settings, clients, counts=counts, shared=shared, on_load=on_load)
     try:
         async with serve(WebSpec(hosts=1, pages=1)) as web:
             builder = Builder(web, backend)

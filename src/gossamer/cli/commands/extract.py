@@ -34,7 +34,7 @@ _FILES = (".html", ".htm", ".xhtml")
 
 
 @options.takes(
-    "extract", "field", "each", "allow_domain", *options.REQUEST_OPTIONS,
+    "extract", "field", "each", "allow_domain", *options.PLAIN_REQUEST_OPTIONS,
 )  # fmt: skip
 def extract(
     page: Annotated[str, argument(metavar="URL|FILE", help="The page: a URL, or a file of HTML.")],

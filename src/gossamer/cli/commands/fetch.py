@@ -48,7 +48,7 @@ def fetch(
 
     Exit code: 0 the page was fetched; 1 it was not; 2 bad input.
     """
-    settings = for_one_page(options.load_settings(given), render=render)
+    settings = for_one_page(options.load_settings(given), render=render, typed=given)
     found = _found(settings, run_loop(fetch_page(settings, url)))
     terminal.print_result(json_module.dumps(found) if json else "\n".join(_report(found)))
     raise SystemExit(0 if found["success"] else 1)
@@ -156,6 +156,8 @@ def _rendering(found: dict[str, Any] | None) -> list[str]:
     loaded = f"{found['requests']} requests, {found['cached']} from the cache, {found['refused']} refused"
     return [
         f"  rendered   {found['seconds']:.2f} s {end}   {loaded}   {bytes_text(found['bytes'])}",
+        *([f"  steps      {', '.join(map(str, found['steps']))} (how often each was taken)"] if found["steps"] else []),
+        *(f"  answer     {answer['url']}   {answer['status']}" for answer in found["answers"]),
         *(f"  console    {text.splitlines()[0]}" for text in found["console"]),
         *(f"  failed     {load['url']}   {load['reason']}" for load in found["failed"]),
     ]

@@ -74,7 +74,7 @@ def shell(
 
     Exit code: 0 done; 1 the page was not fetched, or the code of -c failed; 2 bad input.
     """
-    settings = for_one_page(options.load_settings(given), render=render)
+    settings = for_one_page(options.load_settings(given), render=render, typed=given)
     # A prompt shows where a redirect leads, wherever that is, also while the spider of a settings file is broken.
     prompt = Prompt(settings.copy(crawl=settings.crawl.copy(scope="any", spider="link")))
     if target is not None:
