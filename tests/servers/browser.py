@@ -209,6 +209,32 @@ def browser(folder: Path) -> Iterator[Browser]:
         found.close()
 
 
+_FOCUSABLE = """
+[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex="0"]')]
+  .filter(each => each.checkVisibility({visibilityProperty: true}) && !each.disabled)
+"""
+
+
+def beyond_the_keyboard(chromium: Browser) -> list[str]:
+    """Return what a person who has only a keyboard cannot reach on a page, or cannot see that it is reached."""
+    chromium.evaluate("""
+        window.reached = new Set(); window.unseen = [];
+        document.addEventListener('focusin', event => {
+            window.reached.add(event.target);
+            if (getComputedStyle(event.target).outlineStyle === 'none') window.unseen.push(event.target.outerHTML);
+        });
+        document.activeElement.blur(); 0
+    """)
+    for _ in range(chromium.evaluate(f"{_FOCUSABLE}.length") + 1):
+        for kind in ("rawKeyDown", "keyUp"):
+            chromium.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+    found: list[str] = chromium.evaluate(
+        f"{_FOCUSABLE}.filter(each => !window.reached.has(each)).map(each => each.outerHTML.slice(0, 200))"
+        ".concat(window.unseen)"
+    )
+    return found
+
+
 def unusable(chromium: Browser) -> list[Any]:
     """Return what axe finds wrong on a page."""
     chromium.evaluate(f"{_AXE}; 0")

@@ -88,6 +88,7 @@ def create_app(context: ApiContext) -> FastAPI:
     app.state.submissions = SubmissionCounter(context)
     app.state.openapi_json = cache(lambda: msgspec.json.encode(app.openapi()))  # at the first call: it takes a while
     app.state.streams = EventStreams()
+    app.state.reports = crawl_report.WaitingReports()
     app.state.topic_reads = asyncio.Semaphore(pages.MAX_TOPIC_READS)
     app.state.policies = PolicyList(context.frontier)
     # The middleware that is added last runs first, and the order matters: errors become responses and paths are

@@ -5,8 +5,10 @@ report, and the header below keeps a browser from running anything of it.
 """
 
 import asyncio
+import contextlib
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -37,9 +39,12 @@ _POLL_SECONDS = 0.05
 _ONE_AT_A_TIME = asyncio.Semaphore(1)
 _POLICY = (
     "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    "frame-ancestors 'self'"
 )
-"""Content-Security-Policy beside the page's own one, which allows its style sheet alone, by its hash."""
+"""Content-Security-Policy beside the page's own one, which allows its style sheet alone, by its hash. A dashboard shows
+a report in a frame."""
+_MOST_WAITING = 8
+"""Reports that wait for the one that is made. More wait longer than a person does."""
 
 
 class _Written(NamedTuple):
@@ -68,6 +73,35 @@ async def crawl_report(context: Context, crawl: PathCrawl, request: Request) -> 
     `gossamer report`, from the records that the bus still keeps. Reads up to 20,000 pages, or for 20 seconds; the
     header X-Report-Complete is `no` where there are more. To report on a larger crawl, write its pages to a file."""
     await check_known(context, crawl)
+    waiting = request.app.state.reports
+    if waiting.count >= _MOST_WAITING:
+        raise Problem(
+            503,
+            "Too many reports",
+            "other reports are being made; try again in a minute",
+            headers={"Retry-After": "60"},
+        )
+    with waiting.one_more():
+        return await _report(context, crawl, request)
+
+
+class WaitingReports:
+    """Reports of one process that are being made, or wait for that."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextlib.contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Count a report until the block ends."""
+        self.count += 1
+        try:
+            yield
+        finally:
+            self.count -= 1
+
+
+async def _report(context: ApiContext, crawl: CrawlId, request: Request) -> Response:
     async with _ONE_AT_A_TIME, request.app.state.topic_reads:
         with tempfile.TemporaryDirectory(prefix="gossamer-report-") as folder:
             records, page = Path(folder, f"{crawl.appid.replace('/', '_')[:50]}.jsonl"), Path(folder, "report.html")

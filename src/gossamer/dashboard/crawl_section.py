@@ -14,6 +14,7 @@ ROUTES: Final = {
     "/crawl": PageRoute("GET", crawls.show),
     "/crawl/pages": PageRoute("GET", crawls.show_records),
     "/crawl/report": PageRoute("GET", crawls.show_report),
+    "/crawl/report/page": PageRoute("GET", crawls.make_report),
     "/crawl/why": PageRoute("GET", crawls.explain),
     "/crawl/stop": PageRoute("POST", crawls.stop, RUN),
     "/crawl/retry": PageRoute("POST", crawls.retry, RUN),

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.request_form import command_of, form_fields, requests_of, texts_of
 from gossamer.dashboard.service import ApiCall, ApiRefused, crawl_path
+from gossamer.web.mounts import FRAMED_POLICY
 
 _STATES = ("running", "finished", "stopped", "expired", "lost")
 _A_PAGE = 50
@@ -117,9 +118,20 @@ async def show_records(page: DashboardPage) -> Response:
 
 
 async def show_report(page: DashboardPage) -> Response:
-    """Return the report of a crawl, which is a page of its own."""
+    """Return the page that shows the report of a crawl in a frame: it comes at once, and the report when it is made."""
     appid, crawlid = _names(page, page.query)
-    answer = await page.service.stream(ApiCall("GET", crawl_path(appid, crawlid, "report")))
+    return page.render("report.html", appid=appid, crawlid=crawlid)
+
+
+async def make_report(page: DashboardPage) -> Response:
+    """Return the report of a crawl, which is a page of its own; or why there is none, for the frame."""
+    appid, crawlid = _names(page, page.query)
+    try:
+        answer = await page.service.stream(ApiCall("GET", crawl_path(appid, crawlid, "report")))
+    except ApiRefused as error:
+        missing = page.render("report_missing.html", detail=page.detail(error), status_code=error.status)
+        missing.headers["Content-Security-Policy"] = FRAMED_POLICY
+        return missing
     return page.pass_on(answer, "content-security-policy")
 
 

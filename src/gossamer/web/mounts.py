@@ -16,9 +16,11 @@ from gossamer.web.problems import Problem, problem_json
 
 STRICT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """Content-Security-Policy of pages whose scripts and styles are files of their server."""
+FRAMED_POLICY: Final = STRICT_POLICY.replace("frame-ancestors 'none'", "frame-ancestors 'self'")
+"""That of what these pages show in a frame."""
 _BODY_BYTES: Final = 1024 * 1024
 """Longest body of a request to an application with pages."""
 

@@ -1,6 +1,7 @@
 """The dashboard on a real service: its pages, who may see them, and what a browser finds in them."""
 
 import asyncio
+import contextlib
 import re
 import shlex
 import shutil
@@ -23,7 +24,7 @@ from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import CrawlId
 from gossamer.model.request import Outcome, Settlement
 from gossamer.policy.robots import RobotsOutcome
-from tests.servers.browser import browser, unusable
+from tests.servers.browser import beyond_the_keyboard, browser, unusable
 
 from .conftest import Service, Start
 
@@ -186,16 +187,27 @@ async def test_a_crawl_has_a_report_that_a_browser_runs_nothing_of(service: Serv
     await submit(service, EVIL)
     record = {"type": "page", **names, "url": f"http://a.test/{EVIL}", "success": False, "reason": EVIL, "body": WORSE}
     await service.context.bus.publish(service.context.topics.crawled_by("shop"), [msgspec.json.encode(record)])
-    report = await service.http.get(f"/ui/crawl/report?{urlencode(names)}")
+    frame = await text(service, "/crawl/report", **names)
+    address = unescape(re.findall(r'<iframe[^>]* src="([^"]*)"', frame)[0])
+    report = await service.http.get(address)
     assert report.status_code == 200
     assert "<!-- Gossamer report -->" in report.text
     assert EVIL not in report.text
     assert "script-src" not in report.headers["content-security-policy"]
     assert report.headers["content-security-policy"].startswith("sandbox allow-popups; default-src 'none'")
-    assert report.headers["content-security-policy"].endswith("frame-ancestors 'none'")
+    assert report.headers["content-security-policy"].endswith("frame-ancestors 'self'")
     await submit(service, "empty")
     none = await service.http.get("/v1/crawls/shop/empty/report")
     assert (none.status_code, none.json()["detail"]) == (404, "the bus keeps no pages of shop/empty")
+    told = await service.http.get("/ui/crawl/report/page?appid=shop&crawlid=empty")
+    assert (told.status_code, "the bus keeps no pages" in told.text) == (404, True)
+    assert told.headers["content-security-policy"].endswith("frame-ancestors 'self'")  # the page shows it, too
+    with contextlib.ExitStack() as others:
+        for _ in range(8):
+            others.enter_context(service.app.state.reports.one_more())
+        refused = await service.http.get("/v1/crawls/shop/empty/report")
+        assert (refused.status_code, refused.json()["title"]) == (503, "Too many reports")
+    assert (await service.http.get("/v1/crawls/shop/empty/report")).status_code == 404
     failures = service.http.get(f"/ui/crawl/pages?{urlencode({**names, 'kind': 'failures', 'reason': 'http_503'})}")
     assert "Nothing here yet." in (await failures).text
 
@@ -585,6 +597,7 @@ async def _hostile(service: Service) -> None:
         {**common, "success": True, "status_code": 200},
         {**common, "success": True, "status_code": 200, "url": "javascript:alert(4)"},
         {**common, "success": False, "reason": EVIL, "exception": WORSE, "status_code": None},
+        {**common, "success": True, "status_code": 200, "depth": 0},  # of the others, no report can be made
         {**common, "type": "item", "item": {EVIL: WORSE}},
     ]
     topic = service.context.topics.crawled_by("shop")
@@ -640,7 +653,7 @@ async def test_every_page_can_be_used_and_runs_no_script_of_others(
     roots = [f"{str(each.http.base_url).rstrip('/')}/ui" for each in (service, audited)]
     crawl = urlencode({"appid": "shop", "crawlid": EVIL})
     paths = ["", "crawls", "crawls/new", "domains", "domain?domain=a.test", "workers", "bus", "login", f"crawl?{crawl}",
-             f"crawls/new?{crawl}&like=again", f"crawl/why?{crawl}&url=http://a.test/",
+             f"crawl/report?{crawl}", f"crawls/new?{crawl}&like=again", f"crawl/why?{crawl}&url=http://a.test/",
              *(f"crawl/pages?{crawl}&kind={kind}" for kind in ("pages", "failures", "items"))]  # fmt: skip
 
     def visit() -> list[Any]:
@@ -660,6 +673,13 @@ async def test_every_page_can_be_used_and_runs_no_script_of_others(
                     or chrome.evaluate("!!document.querySelector('main :is(img, script)')")
                 ):
                     wrong.append((path, found, faults, too_wide))
+                if (width, scheme) == (1280, "light"):
+                    chrome.size(640)  # as at 200 % zoom
+                    if chrome.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+                        wrong.append((path, "too wide at 200 %"))
+                    chrome.size(width)
+                    if found := beyond_the_keyboard(chrome):
+                        wrong.append((path, found))
         return wrong
 
     assert await asyncio.to_thread(visit) == []

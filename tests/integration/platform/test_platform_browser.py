@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.servers.browser import Browser, browser, unusable
+from tests.servers.browser import Browser, beyond_the_keyboard, browser, unusable
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -95,6 +95,13 @@ def test_every_page_can_be_used_and_runs_no_script_of_others(
         found = unusable(chromium)
         if faults or found or too_wide > 0:
             wrong.append((path, faults, found, too_wide))
+        if (width, scheme) == (1280, "light"):
+            chromium.size(640)  # as at 200 % zoom
+            if chromium.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+                wrong.append((path, "too wide at 200 %"))
+            chromium.size(width)
+            if found := beyond_the_keyboard(chromium):
+                wrong.append((path, found))
         assert not chromium.evaluate("document.querySelector('main img, main script, main [onmouseover]')"), path
     assert wrong == []
 
