@@ -70,7 +70,9 @@ class CronWindow:
     """The minutes that a cron line names: `* 1-5 * * *` is open from 1:00 to 5:59."""
 
     def __init__(self, text: str, zone: str) -> None:
-        """`text`, `zone`: as `check_cron` and `check_zone` accept them."""
+        """`text`, `zone`: as `check_cron` and `check_zone` accept them. Raises BadInput where cronsim is not installed:
+        a worker may run on another machine than the one that checked them."""
+        _check_installed()
         self._text, self._zone = text, zone
         self._openings: dict[int, float] = {}
         """First open moment from the begin of a minute on."""
@@ -99,8 +101,7 @@ def check_zone(name: str) -> None:
 
 def check_cron(text: str) -> None:
     """Raise BadInput for a text that is no cron line, with all of its faults, and where cronsim is not installed."""
-    if CronSim is None:
-        raise BadInput(f"cron lines need cronsim. {install_advice('cron')}")
+    _check_installed()
     if len(text) > _MAX_CRON_LENGTH:
         raise BadInput(f"the line is longer than {_MAX_CRON_LENGTH} characters")
     fields = _line(text).split()
@@ -118,6 +119,11 @@ def check_cron(text: str) -> None:
         CronSim(" ".join(fields), datetime(2000, 1, 1, tzinfo=UTC))
     except CronSimError:
         raise BadInput(f"{text!r} names a day that none of its months has") from None
+
+
+def _check_installed() -> None:
+    if CronSim is None:
+        raise BadInput(f"cron lines need cronsim. {install_advice('cron')}")
 
 
 def _line(text: str) -> str:

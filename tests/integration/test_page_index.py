@@ -13,10 +13,11 @@ from gossamer.bus.base import Topics
 from gossamer.errors import BadInput
 from gossamer.fresh.database import open_database
 from gossamer.fresh.index import PageIndex
-from gossamer.fresh.page import ChangeKind, Fetch, Found, PageState, VisitSchedule
+from gossamer.fresh.page import ChangeKind, Fetch, Found, PageKind, PageState, VisitSchedule
 from gossamer.fresh.rounds import KeptCrawl
 from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, RevisitRule, Terms
+from gossamer.policy.change_dates import FIRST_TRUST
 from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits
 from gossamer.policy.sketches import sketch_of
 from gossamer.policy.urls import fingerprint
@@ -405,6 +406,47 @@ def test_an_announced_url_is_the_page_that_the_crawl_means(tmp_path: Path) -> No
     announced = index.announce({"https://a.test/x?b=2&utm_source=me&a=1": int(NOW) + 9}, is_certain=True)
     assert announced == (1, ())
     index.close()
+
+
+def test_a_part_of_a_sitemap_index_is_skipped_as_long_as_its_date_says_so(index: PageIndex) -> None:
+    index.follow(RevisitOptions(longest=9 * DAY_SECONDS))
+    now = NOW
+    index.clock = lambda: now
+    url = "https://a.test/part.xml"
+    index.enter([url], depth=0, announced={url: int(NOW - DAY_SECONDS)})
+    part = fetch("a.test/part.xml", 1, body=1, kind=PageKind.LISTED_SITEMAP)
+
+    def visited() -> bool:
+        begun = index.begin_round(now, only_due=False, most=9)
+        found = index.visits(begun, after=-(1 << 63), limit=9)
+        index.end_round(begun, now)
+        return bool(found)
+
+    assert index.wanted_parts([index.key(url)]) == {index.key(url)}, "it was not read yet"
+    assert visited()
+    index.settle([part])
+    now = NOW + DAY_SECONDS
+    assert not visited()
+    assert index.wanted_parts([index.key(url)]) == set()
+    due = index.next_due()
+    assert due is not None
+    assert now < due <= NOW + 9 * DAY_SECONDS
+    now = NOW + 9 * DAY_SECONDS
+    assert visited(), "the longest age holds whatever the date says"
+    index.settle([msgspec.structs.replace(part, request_id=f"{2:032x}", at=now)])
+    index.announce({url: int(now + 5)})
+    assert index.wanted_parts([index.key(url)]) == {index.key(url)}
+    assert visited()
+    told = index.last_change()
+    index.settle([msgspec.structs.replace(part, request_id=f"{3:032x}", at=now + 60, body=2)])
+    assert index.last_change() == told, "a source of pages is no change"
+    [(trust,)] = index._database.rows("SELECT trust FROM signals")
+    assert trust > FIRST_TRUST, "the date was true"
+    now += 100
+    assert not visited()
+    for scope in ("one", "other"):
+        index.adopt_scope(scope, lambda page: True)
+    assert visited(), "entries that were out of scope before are read"
 
 
 FIRST_TABLES = (

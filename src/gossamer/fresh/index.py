@@ -574,6 +574,7 @@ class PageIndex:
                 rows = []
                 for page in pages:
                     page.facts.etag, page.facts.modified = "", 0
+                    page.facts.announced = 0  # of a sitemap, which would be skipped as long as its date does not move
                     rows.append((_packed(page.facts), page.key))
                 self._database.run_many("UPDATE pages SET facts = ? WHERE key = ?", rows)
             self.note("scope", scope)
