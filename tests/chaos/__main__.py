@@ -19,7 +19,7 @@ from statistics import median
 
 from tests import proof
 from tests.chaos import clustered, stores
-from tests.chaos.checker import FORGIVEN_AT_MOST, TWICE_AT_MOST
+from tests.chaos.checker import FORGIVEN_AT_MOST, FORGIVEN_RENDERED, TWICE_AT_MOST
 from tests.chaos.run import HEARTBEAT_SECONDS, MakePlan, Outcome, run
 from tests.chaos.schedule import Kind, make_browser_plan, make_plan
 from tests.chaos.stores import Opener
@@ -156,7 +156,11 @@ def _prove(outcomes: list[Outcome], broken: int, options: argparse.Namespace, se
         | {f"fetched_twice_by_{cause.replace('-', '_')}": count for cause, count in causes.items()},
         seeds=[outcome.plan.seed for outcome in outcomes],
         faults=kinds,
-        forgiven={"requests": forgiven, "of": requests, "at_most_share_of_a_run": FORGIVEN_AT_MOST},
+        forgiven={
+            "requests": forgiven,
+            "of": requests,
+            "at_most_share_of_a_run": FORGIVEN_RENDERED if options.topology == "browser" else FORGIVEN_AT_MOST,
+        },
     )
 
 

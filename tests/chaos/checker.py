@@ -30,6 +30,8 @@ _MOST_BLUR = 0.9
 """Of a window."""
 FORGIVEN_AT_MOST = 0.02
 """The largest share of the requests that may be excused because the machine was late or a worker was frozen."""
+FORGIVEN_RENDERED = 0.06
+"""The same of rendered pages: a run has few of them, and browsers make its machine late."""
 _SHOWN = 3
 
 
@@ -143,7 +145,7 @@ def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdic
         *rude,
         *_shown(map(str, unexplained(again)), "fetched again, and no fault explains it"),
     ]
-    if forgiven > FORGIVEN_AT_MOST * len(evidence.log):
+    if forgiven > (FORGIVEN_RENDERED if evidence.rendered else FORGIVEN_AT_MOST) * len(evidence.log):
         verdict.faults.append(
             f"{forgiven:,} of {len(evidence.log):,} requests had to be forgiven: too many to judge the budgets"
         )
