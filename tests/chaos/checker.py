@@ -128,8 +128,6 @@ def judge(evidence: Evidence, *, twice_at_most: float = TWICE_AT_MOST) -> Verdic
     )
     rude, forgiven = _rude(evidence)
     deadly, wronged = _given_up(evidence)
-    hit = _hit_twice(evidence)
-    deadly |= hit
     verdict = Verdict(
         pages, len(again), _standstill(evidence), _blur(evidence), len(evidence.log), by_cause(again), forgiven
     )
@@ -174,24 +172,22 @@ def _given_up(evidence: Evidence) -> tuple[set[str], set[str]]:
     return deadly, wronged
 
 
-def _hit_twice(evidence: Evidence) -> set[str]:
-    """Return the URLs that were given up because a browser ended or hung, in whose last attempt, which was not the
-    first, one was hit."""
+def given_up_by_browsers(log: Sequence[Record], kept: Sequence[Kept], blows: Sequence[Blow]) -> set[str]:
+    """Return the URLs that were rightly given up because a browser ended or hung: it was hit in the last attempt, which
+    was not the first."""
     asked: dict[str, list[Record]] = defaultdict(list)
-    for record in evidence.log:
+    for record in log:
         asked[record.url].append(record)
-    blows = [blow for blow in evidence.blows if blow.kind in BROWSERS]
-    given_up = {record.url for record in evidence.kept if record.reason in ("browser_crashed", "browser_hung")}
+    hits = [blow for blow in blows if blow.kind in BROWSERS]
+    given_up = {record.url for record in kept if record.reason in ("browser_crashed", "browser_hung")}
     return {
         url
-        for url in given_up
+        for url in given_up - {record.url for record in kept if record.success}
         if len(asked[url]) > 1
         and (last := asked[url][-1])
         and any(
-            blow.agent == last.agent
-            and last.started <= blow.end
-            and blow.begin <= last.started + RENDERED_WITHIN_SECONDS
-            for blow in blows
+            hit.agent == last.agent and last.started <= hit.end and hit.begin <= last.started + RENDERED_WITHIN_SECONDS
+            for hit in hits
         )
     }
 

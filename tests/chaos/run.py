@@ -16,7 +16,7 @@ from gossamer_fakeweb import expected, fetched
 from tests.chaos import schedule
 from tests.chaos.acts import Acts
 from tests.chaos.browsers import BrowserFolder
-from tests.chaos.checker import TWICE_AT_MOST, Evidence, Verdict, judge
+from tests.chaos.checker import TWICE_AT_MOST, Evidence, Verdict, given_up_by_browsers, judge
 from tests.chaos.crew import Crew
 from tests.chaos.lanes import BrowserLane, FileLane, Lane, ScrapyLane, ServiceLane, Stage
 from tests.chaos.schedule import Kind, Plan
@@ -248,9 +248,10 @@ class _Play:
         info = await crawls.info(frontier)
         kept, unreadable = await lane.kept()
         endless = await crawls.left_behind(self._store.address) if info.state is CrawlState.FINISHED else []
+        log = [record for record in await asyncio.to_thread(self._web.log) if record.path != _STYLE]
         return Evidence(
-            expected=expected(self._web.site),
-            log=[record for record in await asyncio.to_thread(self._web.log) if record.path != _STYLE],
+            expected=expected(self._web.site, given_up=given_up_by_browsers(log, kept, self.acts.blows)),
+            log=log,
             kept=kept,
             unreadable=unreadable,
             state=info.state.value if info.run == 1 else CrawlState.FINISHED.value,
@@ -260,7 +261,8 @@ class _Play:
             deaths=self._crew.deaths,
             silences=self.acts.silences,
             blows=self.acts.blows,
-            lags=self._lags,
+            # What the proxy held up comes to the web at once.
+            lags=[*self._lags, *((blow.begin, blow.end) for blow in self.acts.blows if blow.kind in schedule.PROXY)],
             thaws=self.acts.thaws,
             dead_after_seconds=HEARTBEAT_SECONDS,
             # Scrapy sends when its reactor comes round to it.

@@ -80,12 +80,14 @@ def expected(
     scope: Collection[int] | None = None,
     depth: int | None = None,
     obey_robots: bool = True,
+    given_up: Collection[str] = (),
 ) -> dict[str, Expected]:
     """Return the outcome that a correct crawler must have, for every URL that it takes up.
 
     `seeds`: numbers of the hosts whose first page it starts from (None: all). `scope`: numbers of the hosts it may
     visit (None: all). `depth`: number of links that it follows from a seed at most (None: any number). Links that lead
-    out of the scope are not in the result. A page that fails for good hides what only it links to, as it does for a
+    out of the scope are not in the result. `given_up`: URLs of pages that the crawler rightly has as failed, because
+    its own processes were killed. A page that fails for good hides what only it links to, as it does for a
     crawler.
     """
     allowed = None if scope is None else frozenset(scope)
@@ -97,7 +99,10 @@ def expected(
         fresh: list[SitePage] = []
         for page in level:
             result = _result(site, page, distance, allowed, obey_robots)
-            results[site.url(*page)] = result
+            url = site.url(*page)
+            if result.ends is Ends.PAGE and url in given_up:
+                result = msgspec.structs.replace(result, ends=Ends.FAILED, reason="given_up")
+            results[url] = result
             if result.ends is not Ends.PAGE or (depth is not None and distance >= depth):
                 continue
             for link in site.outlinks(page):

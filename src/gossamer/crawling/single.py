@@ -141,6 +141,7 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
             from gossamer.wiring.browser import browser_backend  # imported late: most pages are not rendered
 
             browser = browser_backend(settings, clients)
+            await browser.start()
         found = FetchedPage(url, attempt.context.scope)
         try:
             if settings.crawl.session:

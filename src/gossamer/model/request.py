@@ -238,6 +238,8 @@ class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
     render: str = ""
     """Reason why a worker without a free browser left the page to others: `match`, or `auto`, behind which a colon and
     the decision may stand: `auto:change`. Empty: its request says so, or it is not to be rendered."""
+    browser_ends: int = 0
+    """Number of times that the browser which built the page has crashed or hung."""
     scrapy: bytes | None = None
     """Other properties of a Scrapy request, as `model.values` encodes them. Only workers that run Scrapy read them."""
     asset: Asset | None = None

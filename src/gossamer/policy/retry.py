@@ -44,7 +44,7 @@ WORTH_A_RETRY: dict[Failure, bool] = {
     "login_unanswered": True,
     "browser": False,
     "browser_refused": False,
-    "browser_crashed": True,  # once: see MOST_RETRIES
+    "browser_crashed": True,  # once: see BROWSER_ENDS
     "browser_hung": True,
     # Statuses. Any other status is a normal response.
     408: True,  # Request Timeout (RFC 9110)
@@ -64,8 +64,8 @@ WORTH_A_RETRY: dict[Failure, bool] = {
 have a row."""
 
 
-MOST_RETRIES: dict[Failure, int] = {"browser_crashed": 1, "browser_hung": 1}
-"""Failures that are retried less often than the crawl permits: a page on which a browser ended twice would end each."""
+BROWSER_ENDS: frozenset[Failure] = frozenset(("browser_crashed", "browser_hung"))
+"""Failures of which a request has two at most: a page on which a browser ended twice would end each."""
 
 
 class GiveUp(StrEnum):
@@ -146,7 +146,7 @@ def decide(
     """
     if not is_worth_a_retry(failure):
         return GiveUp.NOT_WORTH_IT
-    if attempt > min(retries, MOST_RETRIES.get(failure, retries)):
+    if attempt > retries:
         return GiveUp.EXHAUSTED
     delay = retry_delay(attempt, random=random, base_seconds=base_seconds, cap_seconds=_LONGEST_DELAY_SECONDS)
     return Retry(max(delay, min(retry_after_seconds or 0.0, RETRY_AFTER_CAP_SECONDS)))

@@ -62,6 +62,15 @@ class BrowserBackend:
         self._news = asyncio.Event()
         """Set when something was learnt, and then replaced."""
 
+    async def start(self) -> None:
+        """Start the first browser before anything is fetched. Raises BrowserMissing if none can be used here."""
+        if isinstance(self._pool, BrowserMissing):
+            raise self._pool
+        try:
+            await self._pool.start()
+        except BrowserError as error:
+            raise BrowserMissing(error.detail) from None
+
     async def fetch(
         self, request: FetchRequest, timeout_seconds: float | None = None, *, wait_for_room: bool = False
     ) -> FetchResponse:

@@ -69,6 +69,14 @@ class BrowserPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
+    async def start(self) -> None:
+        """Start the first browser before the first page. Raises BrowserMissing for one that cannot be used here,
+        BrowserCrashed and BrowserHung."""
+        async with self._opening:
+            if not self._browsers:
+                self._browsers.append(await Browser.start(self._launch))
+        self._show()
+
     async def render(self, request: FetchRequest, response: FetchResponse) -> FetchResponse:
         """Build the page of a response in a browser, as `Tab.render` does. Waits for a free tab."""
         load = request.page

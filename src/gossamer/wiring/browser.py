@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from gossamer.errors import BrowserMissing
+from gossamer.errors import BrowserError, BrowserMissing
 from gossamer.fetch.backend import FetchBackend
 from gossamer.render.backend import BrowserBackend, Patience
-from gossamer.render.browser import LaunchOptions
+from gossamer.render.browser import Browser, LaunchOptions
 from gossamer.render.pool import BrowserLimits, BrowserPool
 from gossamer.render.program import browser_user, find_program
 from gossamer.render.requests import LoadLimits, PageLoader
@@ -24,6 +24,15 @@ def launch_options(settings: Settings) -> LaunchOptions:
         user=browser_user(browser.user, sandbox=browser.sandbox),
         sandbox=browser.sandbox,
     )
+
+
+async def check_browser(settings: Settings) -> None:
+    """Start a browser and end it. Raises BrowserMissing if none can be used here: because it is too old, or has no
+    sandbox."""
+    try:
+        await (await Browser.start(launch_options(settings))).close()
+    except BrowserError as error:
+        raise BrowserMissing(error.detail) from None
 
 
 def browser_backend(

@@ -199,7 +199,14 @@ class WorkerProcesses:
 
     async def run(self) -> None:
         """Run until all processes have ended normally. Raises WorkerFailed when one keeps dying at its start and no
-        other works. Raises an ExceptionGroup with OutputClosed when the reader of the output went away."""
+        other works, and BrowserMissing before the first one is started. Raises an ExceptionGroup with OutputClosed when
+        the reader of the output went away."""
+        from gossamer.wiring.browser_lane import takes_browser_lane  # imported late: it imports this module
+
+        if takes_browser_lane(self._settings, self._command.run):
+            from gossamer.wiring.browser import check_browser  # imported late: most workers have no browser
+
+            await check_browser(self._settings)
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._settings.worker.processes):

@@ -198,14 +198,12 @@ async def open_worker(
     troubles are only logged. `seen`: what the worker shares with others of its command.
     """
     check_settings(settings)
-    if takes_browser_lane(settings, run):
-        from gossamer.wiring.browser import launch_options  # imported late: most workers have no browser
-
-        launch_options(settings)  # a missing browser is named before anything is fetched
     loaded = SpiderSet(spiders or known_spiders())
     spiders = loaded.names
     parts = _WorkerParts(settings, frontier, loaded, pool=pool, run=run, bus=bus, reader=reader, say=say, seen=seen)
     try:
+        if takes_browser_lane(settings, run):
+            await parts.start_browser()
         async with (
             _spiders_announced(frontier, spiders, parts.retrier, pool=pool),
             _leaseholder(
@@ -454,6 +452,8 @@ class _WorkerParts:
 
     def _open_browser(self) -> "BrowserBackend":
         """Return the backend of rendered pages, which is imported late: most crawls render none."""
+        if self._browser is not None:
+            return self._browser
         from gossamer.render.shared_choices import SharedChoices
         from gossamer.wiring.browser import browser_backend, no_browser
 
@@ -470,6 +470,11 @@ class _WorkerParts:
                 on_load=self._counts.count_load,
             )
         return self._browser
+
+    async def start_browser(self) -> None:
+        """Start a browser before anything is fetched. Raises BrowserMissing if none can be used here: without its
+        sandbox, for example, each page would fail."""
+        await self._open_browser().start()
 
     def _crawl_sessions(self) -> "CrawlSessions":
         """Return the sessions of the worker's crawls, which are imported late: most crawls have none."""

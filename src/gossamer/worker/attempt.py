@@ -333,6 +333,7 @@ class Attempt:
                 sitemap=sitemap or self.payload.sitemap,
                 renewals=self.payload.renewals,
                 render=self.payload.render.partition(":")[0] if moved else self.payload.render,
+                browser_ends=0 if moved else self.payload.browser_ends,
                 listed=self.payload.listed,
                 asset=self.payload.asset,
             )

@@ -51,7 +51,15 @@ from gossamer.policy.pacing import Pacing
 from gossamer.policy.refusal_rests import rest_seconds
 from gossamer.policy.refusals import DEFAULT_FINDER, RefusalFinder
 from gossamer.policy.repeated_pages import RepeatedPages
-from gossamer.policy.retry import REFUSED, Retry, decide, is_unanswered, longest_retrying, parse_retry_after
+from gossamer.policy.retry import (
+    BROWSER_ENDS,
+    REFUSED,
+    Retry,
+    decide,
+    is_unanswered,
+    longest_retrying,
+    parse_retry_after,
+)
 from gossamer.policy.slow_hosts import SlowHosts
 from gossamer.policy.urls import host, redirect_target, registered_domain
 from gossamer.policy.words import fetch_error, follow_advice
@@ -609,6 +617,10 @@ class Fetcher:
         wait = error.wait_seconds if isinstance(error, ProxyFailed) else None
         retry = None if mistyped else self._decide_retry(attempt, error.kind, wait)
         if retry is not None:
+            if error.kind in BROWSER_ENDS:
+                attempt.payload = msgspec.structs.replace(
+                    attempt.payload, browser_ends=attempt.payload.browser_ends + 1
+                )
             return self._retry(attempt, error.kind, retry, error.detail)
         # The status and headers of a response without a usable body belong to its record.
         return self._fail(attempt, error.kind, str(error), error.response)
@@ -634,6 +646,8 @@ class Fetcher:
     def _decide_retry(self, attempt: Attempt, failure: str | int, retry_after: float | None) -> Retry | None:
         """Return the retry of a failed request; None: it has failed for good. `failure`: a status, or a reason without
         one."""
+        if failure in BROWSER_ENDS and attempt.payload.browser_ends:
+            return None
         retries = attempt.context.terms.retries
         decision = decide(
             failure,
@@ -690,7 +704,7 @@ class Fetcher:
     def _requeue(self, attempt: Attempt, outcome: Outcome, seconds: float = 0.0, reason: str = "") -> FinishedLease:
         """Return the request to the frontier with its redirects so far, which are not followed again. `reason`: as in
         Settlement."""
-        payload = attempt.packed() if attempt.chain else None
+        payload = attempt.packed() if attempt.chain or attempt.payload.browser_ends else None
         if why := payload_size_error(payload):
             return self._fail(attempt, "bad_redirect", f"with what its redirects added, {why}")
         settlement = Settlement(attempt.lease, outcome, reason, delay_seconds=seconds, payload=payload)

@@ -5,7 +5,7 @@ import pytest
 
 from gossamer.fakeweb.journal import How, Record
 from gossamer_fakeweb.expected import Ends, Expected
-from tests.chaos.checker import Death, Evidence, Kept, judge
+from tests.chaos.checker import Death, Evidence, Kept, given_up_by_browsers, judge
 from tests.chaos.repeats import Blow
 from tests.chaos.schedule import Kind
 
@@ -211,16 +211,10 @@ def test_a_page_with_which_two_workers_were_killed_may_not_be_given_up() -> None
     assert any("given up as worker_died" in fault and url(0) in fault for fault in given_up(2))
 
 
-def test_a_page_whose_browser_was_hit_in_each_attempt_may_be_given_up() -> None:
-    given = {
-        "log": [*LOG, page(0, 50.0)],
-        "kept": [kept(0, success=False, reason="browser_crashed"), *KEPT[1:]],
-        "fetched": PAGES,
-        "rendered": True,
-    }
-    first, second = Blow(Kind.KILL_BROWSER, 0.005, 0.005, "w0"), Blow(Kind.KILL_RENDERER, 50.5, 50.6, "w0")
-    assert judge(evidence(**given, blows=[first, second])).faults == []
-    assert any("without a record" in fault for fault in judge(evidence(**given, blows=[first])).faults)
-    assert any(
-        "without a record" in fault for fault in judge(evidence(**{**given, "log": LOG}, blows=[first, second])).faults
-    )
+def test_a_page_whose_browser_was_hit_in_its_last_attempt_may_be_given_up() -> None:
+    log, given = [*LOG, page(0, 150.0)], [kept(0, success=False, reason="browser_crashed"), *KEPT[1:]]
+    hit = Blow(Kind.KILL_RENDERER, 150.5, 150.6, "w0")
+    assert given_up_by_browsers(log, given, [hit]) == {url(0)}
+    assert given_up_by_browsers(log, [*given, kept(0)], [hit]) == set(), "another worker had it"
+    assert given_up_by_browsers(LOG, given, [hit]) == set(), "its first attempt was the only one"
+    assert given_up_by_browsers(log, given, [Blow(Kind.KILL_RENDERER, 50.5, 50.6, "w0")]) == set()

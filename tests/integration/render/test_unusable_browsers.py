@@ -1,0 +1,45 @@
+"""A browser that cannot be used is refused in one line, before anything is fetched."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gossamer.fakeweb import WebSpec, serve
+from tests.servers.crawling import gossamer
+
+VERSION = r"""printf '{"id":1,"result":{"product":"HeadlessChrome/%s"}}\0' >&4; read -r _"""
+PROGRAMS = {
+    "is missing": ("", "there is no program"),
+    "is too old": (VERSION % "99.0.1", "is HeadlessChrome/99.0.1. Install Chromium 120 or newer."),
+    "has no sandbox": ("echo 'FATAL: No usable sandbox!' >&2", "cannot use its sandbox here. Permit user namespaces"),
+    "does not start": ("echo 'error while loading libnss3.so' >&2", "did not start: error while loading libnss3.so"),
+}
+CRAWL = ("crawl", "--render", "always", "-o", "pages.jsonl")
+COMMANDS = [
+    *((case, CRAWL) for case in PROGRAMS),
+    ("is too old", ("crawl", "--render", "auto", "--processes", "2", "-o", "pages.jsonl")),
+    ("has no sandbox", ("fetch", "--render")),
+]
+
+
+@pytest.mark.parametrize(("case", "command"), COMMANDS, ids=lambda value: value if isinstance(value, str) else value[0])
+async def test_it_is_refused(tmp_path: Path, case: str, command: tuple[str, ...]) -> None:
+    script, expected = PROGRAMS[case]
+    program = Path("/bin/false-browser")
+    if script:
+        program = tmp_path / "browser"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        for folder in (tmp_path, *tmp_path.parents[:2]):
+            folder.chmod(0o755)  # the browser has a user of its own
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        run = await asyncio.to_thread(
+            gossamer, *command, web.url(), "--resolve", "*:127.0.0.1", cwd=tmp_path,
+            env={"GOSSAMER_BROWSER__PROGRAM": str(program)},
+        )  # fmt: skip
+        assert not web.log()
+    assert run.returncode == 2
+    (line,) = [line for line in run.stderr.splitlines() if "Resuming" not in line]
+    assert expected in line
+    assert not (tmp_path / "pages.jsonl").exists()
