@@ -2,9 +2,13 @@
 
     python -m bench.browser_memory [--pages 2000]
 
-The practice site that scripts build (`--scripted`) is crawled. Prints the memory for each 250 pages, and fails if it
-grows after the first quarter, or exceeds 900 MiB. Memory is counted as PSS: what processes share
-is divided among them.
+The practice site that scripts build (`--scripted`) is crawled. Prints the memory for each 250 pages and for each
+browser, and fails if it grows after the first quarter, or exceeds 900 MiB. Memory is counted as PSS: what processes
+share is divided among them.
+
+A browser is replaced after 500 pages, and the next one runs beside it for a moment. So memory rises and falls, and
+growth is not to be seen from one moment to another. What is compared is a browser with the one before at the same age
+(from its 100th to its 400th page), and the worker's own memory by quarters of the pages.
 """
 
 import argparse
@@ -15,15 +19,35 @@ import statistics
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from gossamer.fakeweb import WebSpec, serve
 
 _POLL_SECONDS = 0.5
 _STEP = 250
 _MOST_GROWTH = 1.1
-"""Growth from the second quarter of the pages to the last one. Browsers are replaced after 500 pages, so memory falls
-and rises again; less would call that growth."""
+"""Growth from the second browser to the last one, and of the worker from the second quarter to the last one."""
+_COMPARED_AGE = (100, 400)
+"""Pages of a browser from which and up to which its memory is compared."""
 _MOST_MIB = 900
+_LEAST_LIVES = 3
+_LEAST_BROWSER_MIB = 50
+"""Memory of a group that is a browser. The shell beside it takes less."""
+
+
+class Sample(NamedTuple):
+    """Memory in MiB at one moment."""
+
+    pages: int
+    """Pages that were built by then."""
+    worker: float
+    browsers: dict[int, float]
+    """By process group."""
+
+    @property
+    def total(self) -> float:
+        """Memory of all processes."""
+        return self.worker + sum(self.browsers.values())
 
 
 async def main() -> int:
@@ -31,7 +55,7 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=2000)
     pages = parser.parse_args().pages
-    samples: list[tuple[int, float, float]] = []
+    samples: list[Sample] = []
     with tempfile.TemporaryDirectory() as folder:
         async with serve(WebSpec(hosts=1, pages=1, scripted=pages)) as web:
             steps = ("scroll 200", "click .more 200", "fill #q=all", "submit #search")
@@ -46,24 +70,26 @@ async def main() -> int:
             )
             while process.returncode is None:
                 built = sum(record.path.startswith("/api/item/") for record in web.log())
-                samples.append((built, *memory_of(process.pid)))
+                samples.append(Sample(built, *memory_of(process.pid)))
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), _POLL_SECONDS)
     return report(samples, pages)
 
 
-def memory_of(parent: int) -> tuple[float, float]:
-    """Return the memory of a process, and of all processes below it, in MiB."""
-    children: dict[int, list[int]] = {}
+def memory_of(parent: int) -> tuple[float, dict[int, float]]:
+    """Return the memory of a process, and of all processes below it by their groups, in MiB."""
+    children: dict[int, list[tuple[int, int]]] = {}
     for place in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, IndexError, ValueError):
-            children.setdefault(int(place.read_text().rpartition(")")[2].split()[1]), []).append(int(place.parent.name))
-    below, left = [], [parent]
+            _, above, group, *_ = place.read_text().rpartition(")")[2].split()
+            children.setdefault(int(above), []).append((int(place.parent.name), int(group)))
+    groups: dict[int, float] = {}
+    left = [parent]
     while left:
-        found = children.get(left.pop(), [])
-        below += found
-        left += found
-    return pss(parent), sum(map(pss, below))
+        for number, group in children.get(left.pop(), []):
+            left.append(number)
+            groups[group] = groups.get(group, 0.0) + pss(number)
+    return pss(parent), groups
 
 
 def pss(number: int) -> float:
@@ -75,25 +101,49 @@ def pss(number: int) -> float:
     return 0.0
 
 
-def report(samples: list[tuple[int, float, float]], pages: int) -> int:
-    """Print the memory by pages, and return the exit code."""
-    print(f"{'pages':>11}  {'worker':>7}  {'browsers':>8}  {'all, median':>11}  {'all, most':>9}   MiB")
+def report(samples: list[Sample], pages: int) -> int:
+    """Print the memory by pages and by browser, and return the exit code."""
+    print(f"{'pages':>11}  {'worker':>7}  {'all, median':>11}  {'all, most':>9}   MiB")
     for first in range(0, pages, _STEP):
-        of_step = [one for one in samples if first <= one[0] < first + _STEP]
-        if not of_step:
-            continue
-        totals = [worker + browsers for _, worker, browsers in of_step]
-        worker, browsers = (statistics.median(one[at] for one in of_step) for at in (1, 2))
-        figures = f"{worker:7.0f}  {browsers:8.0f}  {statistics.median(totals):11.0f}  {max(totals):9.0f}"
-        print(f"{first:>5}-{first + _STEP:<5}  {figures}")
-    most = max(worker + browsers for _, worker, browsers in samples)
+        if of_step := [one for one in samples if first <= one.pages < first + _STEP]:
+            totals = [one.total for one in of_step]
+            worker = statistics.median(one.worker for one in of_step)
+            print(
+                f"{first:>5}-{first + _STEP:<5}  {worker:7.0f}  {statistics.median(totals):11.0f}  {max(totals):9.0f}"
+            )
+    lives = lives_of(samples)
+    print("each browser from its 100th to its 400th page:", ", ".join(f"{mib:.0f}" for mib in lives), "MiB")
+    if len(lives) < _LEAST_LIVES:
+        print(f"{len(lives)} browsers built 400 pages: too few to compare")
+        return 1
     quarters = [
-        statistics.median(one[1] + one[2] for one in samples if at * pages <= 4 * one[0] < (at + 1) * pages)
+        statistics.median(one.worker for one in samples if at * pages <= 4 * one.pages < (at + 1) * pages)
         for at in range(4)
     ]
-    growth = quarters[3] / quarters[1]
-    print(f"most {most:.0f} MiB; the last quarter of the pages has {growth:.2f} times the memory of the second one")
-    return int(most > _MOST_MIB or growth > _MOST_GROWTH)
+    browsers, worker = lives[-1] / lives[1], quarters[3] / quarters[1]
+    most = max(one.total for one in samples)
+    print(
+        f"most {most:.0f} MiB; the last browser has {browsers:.2f} times the memory of the second one; the worker has "
+        f"{worker:.2f} times as much in the last quarter as in the second one"
+    )
+    return int(most > _MOST_MIB or max(browsers, worker) > _MOST_GROWTH)
+
+
+def lives_of(samples: list[Sample]) -> list[float]:
+    """Return the median memory of each browser at the compared age, in the order in which they were started. A browser
+    that did not reach the age is left out."""
+    begins: dict[int, int] = {}
+    by_age: dict[int, list[tuple[int, float]]] = {}
+    for one in samples:
+        for group, mib in one.browsers.items():
+            begin = begins.setdefault(group, one.pages)
+            by_age.setdefault(group, []).append((one.pages - begin, mib))
+    youngest, oldest = _COMPARED_AGE
+    return [
+        statistics.median(mib for age, mib in found if youngest <= age < oldest)
+        for found in by_age.values()
+        if max(age for age, _ in found) >= oldest and max(mib for _, mib in found) > _LEAST_BROWSER_MIB
+    ]
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ _NAMES = (
 own."""
 _COMMANDS = {
     "debian": "apt-get install chromium-headless-shell",
-    "ubuntu": "snap install chromium",
+    "linuxmint": "apt-get install chromium",
+    # Not the snap of Chromium: it has a /tmp of its own, and starts for no user without a home.
+    "ubuntu": "apt-get install ./google-chrome-stable_current_amd64.deb, from https://www.google.com/chrome/",
     "fedora": "dnf install chromium-headless",
     "rhel": "dnf install chromium-headless",
     "alpine": "apk add chromium",
@@ -63,7 +65,7 @@ def install_command(*, platform: str = sys.platform, os_release: Path = Path("/e
         lines = os_release.read_text(errors="replace").splitlines()
     except OSError:
         lines = []
-    values = {name: value.strip().strip('"') for name, _, value in (line.partition("=") for line in lines)}
+    values = {name: value.strip().strip("\"'") for name, _, value in (line.partition("=") for line in lines)}
     for system in f"{values.get('ID', '')} {values.get('ID_LIKE', '')}".split():
         if command := _COMMANDS.get(system):
             return command

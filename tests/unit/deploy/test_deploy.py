@@ -90,18 +90,26 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 
 def test_the_images_user_is_a_number() -> None:
     """Else Kubernetes cannot see that it is not root (`runAsNonRoot`)."""
-    [user] = re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE)
-    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
+    for stage in DOCKERFILE.split("\nFROM ")[2:]:
+        users = re.findall(r"^USER (\S+)$", stage, re.MULTILINE)
+        assert not users or re.fullmatch(r"[1-9]\d*:[1-9]\d*", users[-1])
 
 
 def test_the_images_default_command_listens_beyond_the_container_and_so_needs_a_token(tmp_path: Path) -> None:
-    [written] = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    written, of_browser = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    assert json.loads(of_browser)[0] in COMMANDS
     arguments = json.loads(written)
     arguments[arguments.index("--data-dir") + 1] = str(tmp_path / "data")
     assert arguments[arguments.index("--host") + 1] == "0.0.0.0"
     done = gossamer(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert "GOSSAMER_SERVICE__TOKEN" in done.stderr
+
+
+def test_the_image_without_a_browser_is_built_by_default() -> None:
+    names = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", DOCKERFILE, re.MULTILINE)
+    assert names[-1] == ("gossamer", "")
+    assert ("gossamer", "browser") in names
 
 
 # --- compose ----------------------------------------------------------------------------------------------------------
@@ -142,7 +150,7 @@ def compose(password: str) -> dict[str, Any]:
 def test_a_password_of_any_characters_reaches_the_frontier(password: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server gets it as one argument, and the services and its health check from the environment."""
     services = compose(password)["services"]
-    for name in ("service", "worker"):
+    for name in ("service", "worker", "browser-worker"):
         with monkeypatch.context() as environment:
             for variable, value in services[name]["environment"].items():
                 environment.setenv(variable, value)
@@ -183,7 +191,7 @@ def test_data_are_written_into_the_volumes() -> None:
     assert services["kafka"]["environment"]["KAFKA_LOG_DIRS"] == volumes["kafka"]["kafka"]
     assert volumes["valkey"]["valkey"] == "/data"  # the working folder of the image
     [made] = re.findall(r"install -d -o gossamer -g gossamer (.+)$", DOCKERFILE, re.MULTILINE)
-    for name in ("service", "worker"):
+    for name in ("service", "worker", "browser-worker"):
         assert services[name]["environment"]["GOSSAMER_TOPICS__BLOBS"] == volumes[name]["blobs"]
         # A new volume gets the owner of the image's folder; without one it belongs to root.
         assert set(volumes[name].values()) <= set(made.split())
@@ -192,9 +200,22 @@ def test_data_are_written_into_the_volumes() -> None:
 def test_every_container_has_a_health_check_at_an_address_that_is_served() -> None:
     for name, service in compose("x")["services"].items():
         test = " ".join(service["healthcheck"]["test"])
-        if name in ("service", "worker"):
-            variable = {"service": "GOSSAMER_SERVICE__METRICS", "worker": "GOSSAMER_WORKER__METRICS"}[name]
+        if name in ("service", "worker", "browser-worker"):
+            variable = "GOSSAMER_SERVICE__METRICS" if name == "service" else "GOSSAMER_WORKER__METRICS"
             assert f"http://{service['environment'][variable]}/readyz" in test
+
+
+def test_the_container_of_browsers_is_confined_and_permits_their_sandbox() -> None:
+    service = compose("x")["services"]["browser-worker"]
+    assert service["build"]["target"] == "browser"
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert {place.partition(":")[0] for place in service["tmpfs"]} == {"/tmp", "/data"}
+    privileges, profile = service["security_opt"]
+    assert privileges == "no-new-privileges:true"
+    rules = json.loads((DEPLOY / profile.removeprefix("seccomp:")).read_text())
+    refused = {name for rule in rules["syscalls"] for name in rule["names"]}
+    assert {"mount", "ptrace", "bpf", "keyctl", "setns", "kexec_load"} <= refused
+    assert not {"clone", "clone3", "unshare", "chroot"} & refused, "the sandbox makes namespaces by them"
 
 
 # --- Kubernetes -------------------------------------------------------------------------------------------------------

@@ -9,19 +9,29 @@ import pytest
 from gossamer.errors import BrowserMissing
 from gossamer.render.program import browser_user, find_program, install_command
 
+CHROME = "google-chrome-stable_current_amd64.deb"
+
 
 @pytest.mark.parametrize(
     ("release", "command"),
     [
         ("ID=debian\n", "apt-get install chromium-headless-shell"),
         ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install chromium-headless"),
-        ("ID=linuxmint\nID_LIKE=ubuntu\n", "snap install chromium"),
+        ("ID=fedora\n", "dnf install chromium-headless"),
+        ("ID=alpine\n", "apk add chromium"),
+        ("ID=ubuntu\nID_LIKE=debian\n", f"apt-get install ./{CHROME}, from https://www.google.com/chrome/"),
+        ("ID=pop\nID_LIKE='ubuntu debian'\n", f"apt-get install ./{CHROME}, from https://www.google.com/chrome/"),
+        ("ID=linuxmint\nID_LIKE='ubuntu debian'\n", "apt-get install chromium"),
         ("ID=unheard-of\n", "the package chromium of this system, or Chrome from https://www.google.com/chrome/"),
     ],
 )
 def test_the_command_is_that_of_the_system(tmp_path: Path, release: str, command: str) -> None:
     (tmp_path / "os-release").write_text(release)
     assert install_command(platform="linux", os_release=tmp_path / "os-release") == command
+
+
+def test_the_command_of_macos_needs_no_file(tmp_path: Path) -> None:
+    assert install_command(platform="darwin", os_release=tmp_path / "none") == "brew install --cask chromium"
 
 
 def test_a_missing_browser_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
