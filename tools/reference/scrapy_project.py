@@ -31,7 +31,8 @@ def scrapy_page() -> str:
             "",
             "They mean the same everywhere ([all settings](settings.md)). Projects that",
         ),
-        "publish to the bus may also set those of `[topics]` and `[kafka]`.",
+        "publish to the bus may also set those of `[topics]` and `[kafka]`, and projects that render pages those of",
+        "`[browser]`, for example `GOSSAMER_BROWSER__TABS`.",
         *("", "| setting | default | meaning |", "|---|---|---|"),
     ]
     for _, variable, default, meaning in rows():

@@ -29,6 +29,7 @@ from gossamer.model.crawl import Run
 from gossamer.net.resolve import Resolver
 from gossamer.policy.retry import parse_retry_after
 from gossamer.policy.urls import canonical, host, registered_domain
+from gossamer.scrapy.entries import RENDER_KEY
 from gossamer.settings import Settings
 
 _PAUSED_SECONDS = 5.0
@@ -86,6 +87,8 @@ class SharedThrottle:
         self._spider = spider
         self._send_by = send_by
         self._is_taken_over = is_taken_over
+        self.on_rendering: Callable[[], None] = lambda: None
+        """Called before a request is sent that was not leased, and has `render` in its meta."""
         self.charges_addresses = False
         """True: each address of a proxy has a budget of its own."""
         self.egress_of: Callable[[Request], str] = lambda request: ""
@@ -105,6 +108,8 @@ class SharedThrottle:
         send_by = self._send_by(request)
         if send_by is not None and time.monotonic() <= send_by:
             return
+        if RENDER_KEY in request.meta:
+            self.on_rendering()
         # Where the domain was paused after the lease, the request goes on its old hit: a closing spider would otherwise
         # wait for it.
         egress = self.egress_of(request)

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import scrapy
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware
 from scrapy.exceptions import CloseSpider
@@ -143,6 +143,16 @@ class EngineAdapter:
 
         for scheme in SCHEMES:
             charge(self._engine.downloader.handlers._get_handler(scheme))
+
+    def wrap_download_handlers(self, wrap: Callable[[Any, Spider | None], Any]) -> None:
+        """Put `wrap(handler, spider)` in the place of the handlers of http and https. The spider is None for a handler
+        with Scrapy's present interface; others want it, and return a Deferred."""
+        handlers = self._engine.downloader.handlers
+        old: set[str] = getattr(handlers, "_old_style_handlers", set())
+        for scheme in SCHEMES:
+            if (handler := handlers._get_handler(scheme)) is not None:
+                handlers._handlers[scheme] = wrap(handler, self._engine.spider if scheme in old else None)
+                old.discard(scheme)
 
     def share_robots(self) -> None:
         """Make every request that waits for a robots.txt obey it.

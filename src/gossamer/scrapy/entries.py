@@ -70,6 +70,11 @@ SPIDER_KEY = "spiderid"
 it. Scrapy Cluster's name, which projects use: it must not change."""
 
 
+RENDER_KEY = "render"
+"""Key of a request's meta that says whether a browser renders the page, and how (`render_options.py`). Stored requests
+have it: it must not change."""
+
+
 class RequestKey(NamedTuple):
     """Identity of a request in the frontier. Equal keys are one request."""
 
@@ -91,21 +96,29 @@ class FrontierEntry:
     fingerprint: int
     payload: bytes | None
     """None: a request with nothing but its URL."""
+    render: bool = False
+    """True: only processes with a browser take it."""
 
 
-BatchKey = tuple[str, str, int, int, bool]
-"""Spider, domain, priority, depth, unfiltered: what the requests of one Batch have in common."""
+BatchKey = tuple[str, str, int, int, bool, bool]
+"""Spider, domain, priority, depth, unfiltered, to be rendered: what the requests of one Batch have in common."""
 
 
 def add_to_batch(batches: dict[BatchKey, Batch], entry: FrontierEntry, *, unfiltered: bool) -> None:
-    """Append the entry to the batch of its spider, domain, priority, depth and filtering.
+    """Append the entry to the batch of its spider, domain, priority, depth, filtering and lane.
 
     `unfiltered`: the frontier takes the request even if it has seen it."""
-    key = (entry.spider, entry.domain, entry.priority, entry.depth, unfiltered)
+    key = (entry.spider, entry.domain, entry.priority, entry.depth, unfiltered, entry.render)
     batch = batches.get(key)
     if batch is None:
         batch = batches[key] = Batch(
-            entry.spider, entry.domain, entry.priority, entry.depth, payloads=[], unfiltered=unfiltered
+            entry.spider,
+            entry.domain,
+            entry.priority,
+            entry.depth,
+            payloads=[],
+            unfiltered=unfiltered,
+            render=entry.render,
         )
     batch.urls.append(entry.url)
     batch.fingerprints.append(entry.fingerprint)
@@ -127,6 +140,8 @@ class EntryEncoder:
         self._frontier = frontier
         self._fingerprinter = faster_fingerprinter(fingerprinter)
         self._has_default_fingerprints = type(self._fingerprinter) is RequestFingerprinter
+        self.is_rendered: Callable[[Request], bool] = lambda request: False
+        """Returns whether only a process with a browser takes a request."""
         self.url_keys: dict[str, RequestKey] = {}
         """Keys of GET requests that are nothing but a URL, by URL. Most links of a site occur on many of its pages."""
 
@@ -169,6 +184,7 @@ class EntryEncoder:
             key.url,
             key.fingerprint,
             payload,
+            is_own and self.is_rendered(request),
         )
 
     def payload(self, request: Request, *, url: str) -> bytes:

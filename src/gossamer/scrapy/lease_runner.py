@@ -140,6 +140,9 @@ class LeaseRunner:
         """Return the leased request as it is to be sent."""
         return request
 
+    def _prepare_rendering(self, request: Request) -> None:
+        """Prepare a leased request that is to be rendered."""
+
     def _records(self, settlement: Settlement, active: ActiveLease | None) -> Sequence[Output]:
         """Return the records to publish for a settlement. `active` None: the request was not started here."""
         return ()
@@ -247,6 +250,8 @@ class LeaseRunner:
             payload = unpack(lease.payload)
             request = deserialize(payload, self._spider, url=lease.url, priority=lease.priority)
             request = self._prepare_request(request, lease, payload)
+            if lease.render:
+                self._prepare_rendering(request)
         except Unreadable as error:
             log.error("%s: %s", lease.url, error)
             self._stats.inc_value(f"gossamer/failed/{error.reason}")

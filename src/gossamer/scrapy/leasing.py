@@ -176,6 +176,8 @@ class LeaseFetcher:
         nothing is under way in this process. `on_change` is called when `has_ended`, or the `state` of an ended crawl,
         has changed.
         """
+        self.on_rendering: Callable[[], None] = lambda: None
+        """Called while this process is idle and requests wait to be rendered."""
         self._frontier = frontier
         self._holder = holder
         self._session = session
@@ -233,6 +235,8 @@ class LeaseFetcher:
                 await self._frontier.check_data()  # notes whether the frontier has lost its data
         except FrontierUnavailable:
             return
+        if info is not None and info.rendering.waiting:
+            self.on_rendering()
         previous, self.state = self.state, info.state if info else None
         is_over = (
             info is None  # there is no such crawl, for example because its data were lost

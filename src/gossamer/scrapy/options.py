@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -90,6 +89,16 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
         "Share cookies between the processes of the crawl, so that one of them logs in for all. They are kept in the "
         "frontier's server, encrypted by the key in GOSSAMER_SECRET_KEYS_FILE",
     ),
+    "GOSSAMER_RENDER": (
+        "never",
+        "Render pages in a browser, as `--render` does for crawls. never: only requests whose meta has `render`; auto: "
+        "pages whose links or main text that changes; always: all, except requests with `render` False in their meta",
+    ),
+    "GOSSAMER_RENDER_OPTIONS": (
+        {},
+        "What `render` in the meta of requests may have, for all rendered requests: `steps`, `wait`, `capture`, "
+        "`screenshot`, `seconds`, `quiet`, `other_sites`, `load`. On the command line: JSON",
+    ),
     "GOSSAMER_PERFORMANCE_LOG": (
         5.0,
         "Seconds between two lines of `gossamer.scrapy.PerformanceView` in the log. 0: none",
@@ -105,7 +114,7 @@ SHARED_SETTINGS = {
 }  # fmt: skip
 """Gossamer's settings that a Scrapy project may set, besides those of `_SHARED_GROUPS`; all others are refused, because
 nothing in a Scrapy process reads them. Add a name together with the code that reads it."""
-_SHARED_GROUPS = ("GOSSAMER_TOPICS__", "GOSSAMER_KAFKA__")
+_SHARED_GROUPS = ("GOSSAMER_TOPICS__", "GOSSAMER_KAFKA__", "GOSSAMER_BROWSER__")
 """Beginnings of the names of further such settings."""
 
 UNSPACED = Rate(hits=1_000_000, window_seconds=0.001, moderated=False)
@@ -136,8 +145,7 @@ def read_options(scrapy_settings: BaseSettings, spider: Spider) -> SchedulerOpti
 
     Raises BadInput, with the setting's name, for a missing, unknown or invalid one.
     """
-    given = {name: scrapy_settings[name] for name in scrapy_settings if str(name).startswith("GOSSAMER_")}
-    settings = _load_settings(given)
+    given, settings = _given(scrapy_settings), own_settings(scrapy_settings)
     # The project's value comes before the environment's. Gossamer's own settings are read in the same order.
     own = {name: given.get(name, os.environ.get(name, default)) for name, (default, _) in PROJECT_SETTINGS.items()}
     if not settings.frontier:
@@ -185,11 +193,18 @@ def _number(spider: Spider, attribute: str, scrapy_settings: BaseSettings, name:
     return number
 
 
-def _load_settings(given: Mapping[str, Any]) -> Settings:
-    """Return Gossamer's settings, with the project's GOSSAMER_ settings in place of those of files and environment."""
+def _given(scrapy_settings: BaseSettings) -> dict[str, Any]:
+    """Return the project's GOSSAMER_ settings."""
+    return {name: scrapy_settings[name] for name in scrapy_settings if str(name).startswith("GOSSAMER_")}
+
+
+def own_settings(scrapy_settings: BaseSettings) -> Settings:
+    """Return Gossamer's settings, with the project's GOSSAMER_ settings in place of those of files and environment.
+
+    Raises BadInput, with the setting's name, for an unknown or invalid one."""
     overrides: dict[str, Any] = {}
     names_by_variable = {variable: name for name, variable, _, _ in rows()}
-    for variable, value in given.items():
+    for variable, value in _given(scrapy_settings).items():
         if variable in PROJECT_SETTINGS:
             continue
         if variable not in names_by_variable:

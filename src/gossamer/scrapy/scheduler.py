@@ -27,15 +27,16 @@ from twisted.python.failure import Failure
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.worker_session import WorkerSession
-from gossamer.errors import BadInput, CrawlRefused, FrontierError, FrontierUnavailable
+from gossamer.errors import BadInput, BrowserMissing, CrawlRefused, FrontierError, FrontierUnavailable
 from gossamer.frontier.base import AddResult, Lane
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Run, Terms
 from gossamer.model.request import Batch, DropReason, Outcome
 from gossamer.scrapy.addon import DupefilterView
+from gossamer.scrapy.browser_lane import ScrapyBrowserLane, render_alone
 from gossamer.scrapy.downloader import SharedThrottle
 from gossamer.scrapy.engine import EngineAdapter
-from gossamer.scrapy.entries import EntryEncoder, Unstorable, add_to_batch
+from gossamer.scrapy.entries import RENDER_KEY, EntryEncoder, Unstorable, add_to_batch
 from gossamer.scrapy.lease_runner import LeaseRunner
 from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease, LeaseFetcher, RunKey, known_filter, run_key
 from gossamer.scrapy.options import SchedulerOptions, abort, read_options, runs_alone
@@ -83,6 +84,10 @@ class Scheduler(LeaseRunner, BaseScheduler):
 
         Raises BadInput, with the setting's name."""
         if runs_alone(crawler):
+            try:
+                render_alone(crawler)
+            except (BadInput, BrowserMissing) as error:
+                abort(error)
             return ScrapyScheduler.from_crawler(crawler)  # type: ignore[return-value]
         return cls(crawler)
 
@@ -92,7 +97,8 @@ class Scheduler(LeaseRunner, BaseScheduler):
         try:
             options = self._read_options(crawler)
             engine.check_supported()
-        except BadInput as error:
+            self._browser = ScrapyBrowserLane(crawler, engine, options.settings)
+        except (BadInput, BrowserMissing) as error:
             abort(error)
         super().__init__(crawler, engine, options)
         self._refused = 0
@@ -166,6 +172,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         # All parts exist before the tasks start: the first leased request uses every one of them.
         encoder = EntryEncoder(spider, frontier=frontier, fingerprinter=self._crawler.request_fingerprinter)
         self._encoder = await self._after_join(run, encoder)
+        self._encoder.is_rendered = self._browser.is_asked
         self._start_run_key = run_key(run)
         self._create_parts(run, await self._open_sink())
         self._attach_to_engine(run)
@@ -226,6 +233,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             is_idle=self._is_idle,
             on_change=self._on_crawl_change,
         )
+        self._fetcher.on_rendering = self._browser.open
 
     def _attach_to_engine(self, run: Run) -> None:
         """Change Scrapy's engine for a shared crawl: results, start requests, delays, robots.txt, the throttle."""
@@ -251,6 +259,8 @@ class Scheduler(LeaseRunner, BaseScheduler):
             self._proxies.join_frontier(self.holder, self._egress_of)
             throttle.egress_of = self._proxies.address_of
             throttle.charges_addresses = self._proxies.has_budgets
+        throttle.on_rendering = self._browser.open
+        self._browser.join(self.frontier, self._retrier, self.holder, self.options.crawl.pool)
 
     async def _announce(self) -> None:
         """Keep the spider's name announced, learn other spiders' names, and count what waits, until cancelled."""
@@ -289,6 +299,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         self._task.remove_done_callback(self._on_task_done)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        await self._browser.close()
         await self.holder.close()
         await self.frontier.close()
 
@@ -471,6 +482,10 @@ class Scheduler(LeaseRunner, BaseScheduler):
                     parent.known_children += 1
                 self._stats.inc_value("dupefilter/filtered")
                 return False
+            if request._meta and RENDER_KEY in request._meta and (fault := self._browser.fault(request)):
+                log.error("%s is dropped: %s", request, fault)
+                self._stats.inc_value("gossamer/dropped/bad_render")
+                return False
             entry = self._encoder.entry(request, key)
         except Unstorable as why:
             return self._keep(request, parent, why)
@@ -518,6 +533,9 @@ class Scheduler(LeaseRunner, BaseScheduler):
     def _on_local_handled(self, result: Any, request: Request) -> Any:
         self._claims.on_request_end(request)
         return super()._on_local_handled(result, request)
+
+    def _prepare_rendering(self, request: Request) -> None:
+        self._browser.prepare(request)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
