@@ -19,13 +19,15 @@ pytestmark = pytest.mark.skipif(
 PAGES = int(os.environ.get("GOSSAMER_SCRIPTED_PAGES", "28"))
 
 
-async def crawl(folder: Path, *options: str) -> tuple[set[str], dict[str, tuple[str, int]]]:
-    """Paths of the pages of a crawl, and its items by path."""
+async def crawl(folder: Path, *options: str, failure: str = "") -> tuple[set[str], dict[str, tuple[str, int]]]:
+    """Paths of the pages of a crawl, and its items by path. `failure`: what the crawl says that fails; empty: it does
+    not."""
     async with serve(WebSpec(hosts=1, pages=1, scripted=PAGES)) as web:
         arguments = (f"http://scripted.test:{web.port}/", "--resolve", "*:127.0.0.1", *FAST_FLAGS, "-o", "pages.jsonl")
         fields = ("--field", "name=h1", "--field", "price=.price")
         run = await asyncio.to_thread(gossamer, "crawl", *arguments, *fields, *options, cwd=folder)
-    assert run.returncode == 0, run.stderr
+    assert (run.returncode == 1) is bool(failure), run.stderr
+    assert failure in run.stderr
     records = records_of(folder / "pages.jsonl")
     items = {
         "/" + record.url.split("/", 3)[3]: (record.item["name"], int(record.item["price"]))
@@ -47,5 +49,5 @@ async def test_all_pages_and_items_are_found(tmp_path: Path, mode: str) -> None:
     assert items == truth.items
 
 
-async def test_a_plain_crawl_finds_one_page(tmp_path: Path) -> None:
-    assert await crawl(tmp_path) == ({"/"}, {})
+async def test_a_plain_crawl_finds_one_page_that_is_empty_and_says_what_builds_it(tmp_path: Path) -> None:
+    assert await crawl(tmp_path, failure="--render auto lets a browser build such pages") == ({"/"}, {})
