@@ -3,6 +3,9 @@ are."""
 
 import asyncio
 import gzip
+import json
+import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -12,22 +15,26 @@ import msgspec
 import pytest
 
 from gossamer.cli.commands import moves
-from gossamer.cli.commands.rebuild import rebuild_crawl
+from gossamer.cli.commands.rebuild import rebuild_crawl, rebuild_requests
 from gossamer.crawling import rebuild
 from gossamer.crawling.engine import prepare
 from gossamer.crawling.rebuild import Rebuild, RebuildResult
 from gossamer.errors import BadInput
 from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.frontier.base import Lane
+from gossamer.model.crawl import SHARED_POOL
 from gossamer.model.record import Output, PageRecord
 from gossamer.model.request import DropReason
 from gossamer.settings import Settings
 from gossamer.sinks.export import ExportOptions, export_file
-from gossamer.sinks.jsonl import json_units
+from gossamer.sinks.jsonl import json_units, read_records
 from gossamer.sinks.open import ending_of
 from gossamer.sinks.read import Source
 from gossamer.wiring.frontier import connect
+from gossamer.wiring.service import open_service
 from gossamer_fakeweb import expected, fetched, fetches
-from tests.servers.crawling import Crawled, crawl, settings_for
+from tests.servers.crawling import Crawled, command, crawl, resolving, settings_for
+from tests.servers.program import until
 from tests.servers.valkey import Cluster, Server, cluster, standalone
 
 SPEC = WebSpec(hosts=3, pages=50, cross_host_share=0.1, not_found=0.04, redirect_same=0.05, redirect_cross=0.05)
@@ -263,3 +270,63 @@ async def test_requests_without_an_answer_are_retried_by_the_next_start(done: Cr
     went_on, asked = await done.go_on(tmp_path, options)
     assert first.url in asked
     assert went_on.summary.retried == 1
+
+
+# --- crawls of a service, and crawls that are kept up to date ---------------------------------------------------------
+
+
+async def test_a_crawl_of_a_service_is_filled_by_its_request(done: Crawl, tmp_path: Path) -> None:
+    identity = {"appid": "shop", "crawlid": "prices"}
+    half = [msgspec.structs.replace(one, **identity) for one in done.records[: len(done.records) // 2]]
+    done.write(tmp_path / "pages.jsonl", [*half, *done.records[:5]])  # and records of another crawl
+    lines = [json.dumps({**identity, "url": url, "maxdepth": 100, "spiderid": "link"}) for url in done.web.seeds()]
+    requests = tmp_path / "requests.jsonl"
+    requests.write_text("\n".join(lines))
+    settings = done.parsed(tmp_path, done.settings(tmp_path))
+    async with open_service(settings, settings.frontier) as service:
+        await service.frontier.spiders.announce(Lane.FAST, ["link"])
+        [(result, plan)] = await rebuild_requests(
+            settings, str(requests), [str(tmp_path / "pages.jsonl")], service, replace=False
+        )
+        assert (result.records, result.others) == (len(half), 5)
+        assert plan.crawl.pool == SHARED_POOL
+        assert result.info is not None
+        assert result.info.total().fetched == sum(record.success for record in half)
+        worker = await service.frontier.open_leaseholder(pool=SHARED_POOL, spiders=["link"])
+        leases = [lease for _ in range(30) for lease in await worker.lease(limit=100)]
+        known = {url for record in half for url in (record.url, record.response_url)}
+        assert leases
+        assert not {lease.url for lease in leases} & known
+        assert {lease.run.crawl.id.crawlid for lease in leases} == {"prices"}
+        await worker.close()
+
+
+def begin_rounds(web: FakeWeb, folder: Path, output: Path) -> None:
+    """Begin to keep a crawl up to date, and interrupt its first round."""
+    words = command(
+        "crawl", *web.seeds(), *resolving(web.resolve_overrides()), "--rate", "60/1", "--recrawl-once", "--links",
+        "--crawl-id", "kept", "--data-dir", str(folder / "data"), "-o", str(output),
+    )  # fmt: skip
+    process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: output.exists() and output.read_bytes().count(b"\n") >= 40, "some pages")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+
+
+async def test_a_crawl_that_is_kept_up_to_date_gets_the_links_that_its_index_does_not_know(
+    done: Crawl, tmp_path: Path
+) -> None:
+    web, output = done.web, tmp_path / "pages.jsonl"
+    options = {"crawl__recrawl_once": True, "crawl__links": True, "crawl__output": (str(output),)}
+    begin_rounds(web, tmp_path, output)
+    first = [record for record in read_records(output) if isinstance(record, PageRecord)]
+    lost = {**options, **done.settings(tmp_path)}
+    result = await done.rebuild(tmp_path, lost, crawl_id="kept")
+    known = {url for record in first for url in (record.url, record.response_url)}
+    links = {link.url for record in first for link in record.links}
+    assert result.queued == len(links - known)
+    before = len(web.log())
+    await crawl(tmp_path, web.seeds(), web.resolve_overrides(), crawl_id="kept", **lost)
+    asked = set(fetches(web.log()[before:]))
+    assert not asked & {record.url for record in first if record.success}
+    assert asked >= done.expected_after(first)

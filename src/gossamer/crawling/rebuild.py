@@ -9,9 +9,10 @@ call fills again.
 """
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,6 +26,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Output, PageRecord
+from gossamer.model.request import Batch
 from gossamer.option_names import named
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
@@ -34,7 +36,10 @@ from gossamer.sinks.read import TORN, Source
 from gossamer.storage import sqlite
 from gossamer.telemetry.logs import Troubles
 from gossamer.wiring.frontier import read_note, write_note
-from gossamer.wiring.plan import Plan
+from gossamer.wiring.plan import Plan, keeps_index
+
+if TYPE_CHECKING:  # imported late: few crawls have an index
+    from gossamer.fresh.index import PageIndex
 
 _REQUESTS_AT_ONCE = 1000
 """Recorded requests that are entered at once. More take memory."""
@@ -43,6 +48,8 @@ _LINKS_AT_ONCE = 5000
 _WITHOUT_BODIES = (CSV, *SQLITE)
 """Formats that hold no bodies of pages."""
 
+Submit = Callable[[], Awaitable[Sequence[str]]]
+"""Submits the requests of a service's crawl again, and returns why some were refused."""
 Progress = Callable[[str, int], None]
 """Called with a step and the number of records that it has read."""
 
@@ -69,9 +76,18 @@ class Rebuild:
     """One rebuild of the frontier of a crawl."""
 
     def __init__(
-        self, settings: Settings, plan: Plan, frontier: ValkeyFrontier, paths: Sequence[str], *, on_progress: Progress
+        self,
+        settings: Settings,
+        plan: Plan,
+        frontier: ValkeyFrontier,
+        paths: Sequence[str],
+        *,
+        on_progress: Progress,
+        submit: Submit | None = None,
     ) -> None:
-        """`paths`: outputs that hold the records. Raises BadInput for one that cannot be read."""
+        """`paths`: outputs that hold the records. `submit`: for a crawl of a service, whose seeds are requests; None:
+        the seeds of the plan are added. Raises BadInput for an output that cannot be read."""
+        self._submit = submit
         self._settings = settings
         self._plan = plan
         self._frontier = frontier
@@ -89,16 +105,40 @@ class Rebuild:
             run = await restorer.open(expires={self._plan.spider: self._plan.terms.expires})
             crawl = RecordedCrawl(self._settings, self._plan, self._frontier, run, spiders_for(self._plan))
             await self._frontier.spiders.refresh([])
-            async for requests in self._recorded(crawl):
-                await restorer.enter(run, requests)
-            await self._queue_links(crawl)
-            for batches in self._plan.batches(self._frontier.secret):
-                await self._frontier.add(run, self._plan.terms, batches)
-            self._write_note(run)
+            with self._page_index() as index:
+                if index is None:
+                    async for requests in self._recorded(crawl):
+                        await restorer.enter(run, requests)
+                await self._queue_links(crawl, index)
+            await self._add_seeds(run)
             await restorer.release(run)
             self._result.info = await self._frontier.crawl_info(self._plan.crawl.id)
             self._add_remarks(crawl)
             return self._result
+
+    async def _add_seeds(self, run: Run) -> None:
+        if self._submit is not None:
+            self._result.sentences += await self._submit()
+            return
+        if not keeps_index(self._settings):  # else each round begins with what the index does not know
+            for batches in self._plan.batches(self._frontier.secret):
+                await self._frontier.add(run, self._plan.terms, batches)
+        self._write_note(run)
+
+    @contextmanager
+    def _page_index(self) -> "Iterator[PageIndex | None]":
+        """Open the page index of a crawl that is kept up to date: it knows which pages were fetched, and when they are
+        due, so that only links to pages that it does not know have to wait. None: the crawl has none."""
+        if not keeps_index(self._settings):
+            yield None
+            return
+        from gossamer.wiring.recrawling import open_index  # imported late: few crawls have an index
+
+        index = open_index(self._settings, self._plan.crawl.id, self._plan.terms)
+        try:
+            yield index
+        finally:
+            index.close()
 
     async def _check_frontier(self) -> None:
         """Raise BadInput where the frontier has the crawl, unless an earlier rebuild was killed."""
@@ -165,8 +205,9 @@ class Rebuild:
 
     # --- links --------------------------------------------------------------------------------------------------------
 
-    async def _queue_links(self, crawl: RecordedCrawl) -> None:
-        """Queue the links of all recorded pages, as far as no request for them has a record."""
+    async def _queue_links(self, crawl: RecordedCrawl, index: "PageIndex | None") -> None:
+        """Queue the links of all recorded pages, as far as no request for them has a record. `index`: the page index of
+        the crawl, which knows what was fetched; None: it has none."""
         retrier, outbox = Retrier(Troubles()), Outbox(self._frontier)
         outbox.expects_more = False
         pages: list[FinishedLease] = []
@@ -177,6 +218,8 @@ class Rebuild:
                 continue
             finished = await crawl.read(record, output.body)
             self._result.pages_read += record.success
+            if finished is not None and index is not None:
+                finished.batches = _without_known(finished.batches, index)
             if finished is None:
                 continue
             finished.outputs = ()
@@ -214,3 +257,22 @@ class Rebuild:
                 result.sentences.append(f"The end of {source.name} is a record that is not complete: it was left out.")
         for name in crawl.absent_spiders:
             result.sentences.append(f"The spider {name} is not here, so the links of its pages were not read.")
+
+
+def _without_known(batches: Sequence[Batch], index: "PageIndex") -> list[Batch]:
+    """Return batches without the URLs that a page index knows."""
+    keys = {url: index.key(url) for batch in batches for url in batch.urls}
+    known = index.known(keys.values())
+    found = []
+    for batch in batches:
+        kept = [at for at, url in enumerate(batch.urls) if keys[url] not in known]
+        if kept:
+            found.append(
+                msgspec.structs.replace(
+                    batch,
+                    urls=[batch.urls[at] for at in kept],
+                    fingerprints=[batch.fingerprints[at] for at in kept],
+                    payloads=None if batch.payloads is None else [batch.payloads[at] for at in kept],
+                )
+            )
+    return found

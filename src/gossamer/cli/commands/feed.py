@@ -83,7 +83,7 @@ def feed(
     if "://" in request and not request.lstrip().startswith("{") and not Path(request).exists():
         example = msgspec.json.encode({"appid": "mine", "crawlid": "first", "url": request}).decode()
         raise BadInput(f"{request} is a URL. Feed a request for it: gossamer feed {shlex.quote(example)}")
-    lines = _lines(request)
+    lines = request_lines(request)
     sent, faults = ask(settings, lambda cluster: _feed(cluster, lines, quiet=quiet or json))
     if json:
         shown = {"fed": sent, "rejected": len(faults), "faults": faults[:_FAULTS_IN_JSON]}
@@ -97,7 +97,7 @@ def feed(
     raise SystemExit(2 if faults else 0)
 
 
-def _lines(request: str) -> Iterator[tuple[str, bytes]]:
+def request_lines(request: str) -> Iterator[tuple[str, bytes]]:
     """Yield each request with its place for messages: (place, JSON)."""
     if request.lstrip().startswith("{"):
         yield "", request.encode("utf-8", "surrogateescape")

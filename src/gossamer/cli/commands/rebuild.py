@@ -7,22 +7,32 @@ of `--json`.
 import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import replace as replaced
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 from gossamer.cli import options, terminal
 from gossamer.cli.commands.crawl import default_output
+from gossamer.cli.commands.feed import request_lines
 from gossamer.cli.parser import argument, option
+from gossamer.cli.running import ask
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
+from gossamer.control.admission import DUPLICATE, AdmittedRequest
+from gossamer.control.dispatcher import CRAWL
 from gossamer.crawling import engine
 from gossamer.crawling.rebuild import Rebuild, RebuildResult
-from gossamer.errors import BadInput
-from gossamer.model.crawl import CrawlState
+from gossamer.errors import BadInput, RequestRejected
+from gossamer.model.crawl import SHARED_POOL, CrawlId, CrawlState
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
 from gossamer.wiring.frontier import connect, frontier_address
 from gossamer.wiring.plan import Plan
+from gossamer.worker.loading import find_spider
+
+if TYPE_CHECKING:
+    from gossamer.wiring.service import ServiceContext
 
 _PROGRESS_SECONDS = 0.5
 """Interval of the progress on a terminal."""
@@ -69,13 +79,25 @@ _Replace = Annotated[
 ]
 
 
-@options.takes(*options.CRAWL_OPTIONS)
+_Request = Annotated[
+    str | None,
+    option(
+        "--request",
+        metavar="JSON|FILE",
+        help="Requests of crawls of a running service, as for gossamer feed, in place of URLs. Needs --records.",
+        panel=options.WHAT,
+    ),
+]
+
+
+@options.takes(*options.CRAWL_OPTIONS, "bus", "prefix")
 def rebuild(
     urls: _Urls = None,
     seeds: _Seeds = None,
     *,
     crawl_id: _CrawlId = None,
     records: _Records = None,
+    request: _Request = None,
     replace: _Replace = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -90,11 +112,19 @@ def rebuild(
     Pages with a record are not fetched again; the links on them that have no record wait to be fetched. The outputs
     must hold the bodies of pages, or their links.
 
+    Crawls of a service: gossamer rebuild --request requests.jsonl --records pages.jsonl
+
     Exit code: 0 filled; 2 bad input, or the frontier has the crawl; 4 the frontier could not be reached; 130
     interrupted: repeat the command.
     """
     settings = options.load_settings(given)
     logs.set_up(settings.log_level)
+    if request is not None:
+        if urls or seeds or not records:
+            raise BadInput("--request: name the files with the records with --records, and no URLs.")
+        for result, plan in ask(settings, partial(rebuild_requests, settings, request, records, replace=replace)):
+            _print(result, plan, as_json=json, quiet=quiet)
+        return
     result, plan = run_loop(
         rebuild_crawl(
             settings,
@@ -141,6 +171,42 @@ async def rebuild_crawl(
             finally:
                 progress.clear()
                 await frontier.close()
+
+
+async def rebuild_requests(
+    settings: Settings, request: str, records: Sequence[str], cluster: "ServiceContext", *, replace: bool
+) -> list[tuple[RebuildResult, Plan]]:
+    """Fill the frontier of a service with the crawls of these requests, one after the other. Raises BadInput."""
+    crawls: dict[CrawlId, list[AdmittedRequest]] = {}
+    for where, value in request_lines(request):
+        try:
+            kind, admitted = cluster.dispatcher.read(value)
+        except RequestRejected as fault:
+            raise BadInput(f"--request: {where}{fault.detail}") from None
+        if kind != CRAWL:
+            raise BadInput(f"--request: {where}it is no request for a crawl.")
+        crawls.setdefault(admitted.crawl.id, []).append(replaced(admitted, fresh=False))
+    done = []
+    for crawl, requests in crawls.items():
+        first = requests[0]
+        spider = find_spider(first.spider)
+        urls = tuple(dict.fromkeys(one.url for one in requests))
+        plan = Plan(crawl=first.crawl, terms=first.terms, seeds=urls, loaded_spider=spider, priority=first.priority)
+        if replace:
+            await cluster.frontier.stop_crawl(crawl)
+            await cluster.frontier.delete_crawl(crawl)
+
+        async def submit(requests: Sequence[AdmittedRequest] = requests) -> list[str]:
+            results = await cluster.dispatcher.submit(requests)
+            return [
+                f"{one.url}: {result.reason}"
+                for one, result in zip(requests, results, strict=True)
+                if not result.added and result.reason != DUPLICATE
+            ]
+
+        work = Rebuild(settings, plan, cluster.frontier, records, on_progress=lambda step, count: None, submit=submit)
+        done.append((await work.run(), plan))
+    return done
 
 
 class _ReadingProgress:
@@ -190,6 +256,8 @@ def _print(result: RebuildResult, plan: Plan, *, as_json: bool, quiet: bool) -> 
     lines = [f"{name}: {done} of {counted(result.records, 'record')} entered, {result.queued:,} wait."]
     if info is not None and info.state is CrawlState.FINISHED:
         lines = [f"{name}: {done} entered. Nothing is left to fetch: the crawl is finished."]
+    elif result.queued and plan.crawl.pool == SHARED_POOL:
+        lines.append("The workers of the service go on with them.")
     elif result.queued:
         lines.append("Go on with the same gossamer crawl command.")
     lines += result.sentences
