@@ -441,6 +441,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "items": [{"name": "demo.incoming", "messages": 12, "is_of_requests": True}],
         "cursor": "",
         "requests": ["demo.incoming", "demo.incoming_urls", "demo.inbound_actions"],
+        "of_requests": [{"name": "demo.incoming", "messages": 12, "is_of_requests": True}],
         "lag": 0,
         "dead_letter": "demo.dead_letter",
     },
@@ -457,6 +458,10 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         ],
         "cursor": "MTc2NzIyNTYwMC0w",
         "more": False,
+    },
+    ("domain_use", "200"): {
+        "items": [{"at": 1767225600.0, "used": 7.5, "most": 10, "hits": 10, "window": 60.0}],
+        "remembered": True,
     },
     ("crawl_seeds", "200"): {"items": ["https://example.com/"], "more": False},
     ("queues", "200"): {"total": 20, "items": [{"spiderid": "link", "queued": 20, "domains": 1}], "spiders": 1},

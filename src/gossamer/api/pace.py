@@ -76,6 +76,29 @@ class DomainLoadModel(ResponseModel):
     """Up to 20 origins of the domain, those that were fetched last first"""
 
 
+class DomainUseModel(ResponseModel):
+    """Use of the narrowest limit of a domain in a minute."""
+
+    at: float
+    """Epoch seconds of the beginning of the minute"""
+    used: float
+    """Requests in the window, the mean of six samples"""
+    most: int
+    """Largest of them"""
+    hits: int
+    """Most requests in any window"""
+    window: float
+    """Length of the window in seconds; 0: no request is allowed"""
+
+
+class DomainUses(ResponseModel):
+    """Use of the narrowest limit of a domain in the last 24 hours, the earliest minute first."""
+
+    items: list[DomainUseModel]
+    remembered: bool
+    """False: the service keeps no history"""
+
+
 class DomainPace(ResponseModel):
     """Waiting requests of a crawl on a domain, and the limit that they wait for."""
 
@@ -137,6 +160,23 @@ async def domain_load(context: Context, domain: PathDomain) -> DomainLoadModel:
             for origin, packed in origins
             if (record := unpack(packed)) is not None
         ],
+    )
+
+
+@domain_router.get(
+    "/{domain:name}/use",
+    operation_id="domain_use",
+    summary="Return how much of a domain's limits was used over time",
+    response_model=DomainUses,
+    responses=refusals(400, 503),
+)
+async def domain_use(context: Context, domain: PathDomain) -> DomainUses:
+    """Needs a history (the setting history.database). It remembers up to 50 domains of a minute: the first 30 by name
+    that have a policy, and the 20 where most requests wait."""
+    name = parse_domain(domain)
+    rows = await context.history.domain_use(name) if context.history is not None else []
+    return DomainUses(
+        items=[DomainUseModel.of(row, at=row.minute * 60.0) for row in rows], remembered=context.history is not None
     )
 
 

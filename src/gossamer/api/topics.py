@@ -4,8 +4,11 @@ A rejected request is a dead letter: a message on a topic of its own, with the r
 cursors, which clients keep.
 """
 
+import asyncio
 import base64
 import binascii
+from collections.abc import Collection
+from posixpath import commonprefix
 from typing import Any, Literal
 
 import msgspec
@@ -18,6 +21,7 @@ from gossamer.api.context import Context
 from gossamer.api.openapi import Cursor, LatestFirst, Limit, ResponseModel, refusals
 from gossamer.api.pages import decode_cursor, encode_cursor, reader_of
 from gossamer.api.problems import bad_request
+from gossamer.bus.base import TopicInfo
 from gossamer.telemetry.metrics import LAG
 
 _POLL_SECONDS = 0.2
@@ -52,6 +56,8 @@ class TopicList(ResponseModel):
     """Start of the next page; empty if this is the last one"""
     requests: list[str]
     """Names of the topics from which the services read requests"""
+    of_requests: list[TopicStatus]
+    """Those of them that exist, on whatever page they are"""
     lag: int
     """Requests that the services have not read, as this process measured it last, some seconds ago"""
     dead_letter: str
@@ -102,17 +108,23 @@ class Resubmission(ResponseModel):
 async def list_topics(context: Context, cursor: Cursor = "", limit: Limit = 100) -> TopicList:
     """Topics are created when something is first published to them. Each application has two of its own."""
     topics, requests = context.topics, frozenset(context.topics.requests)
-    found = await context.bus.topics(after=decode_cursor(cursor), limit=limit + 1)
+    found, first = await asyncio.gather(
+        context.bus.topics(after=decode_cursor(cursor), limit=limit + 1),
+        # Their names have a beginning that no other topic has.
+        context.bus.topics(after=commonprefix(topics.requests), limit=len(topics.requests)),
+    )
     return TopicList(
-        items=[
-            TopicStatus(name=topic.name, messages=topic.messages, is_of_requests=topic.name in requests)
-            for topic in found[:limit]
-        ],
+        items=[_status_of(topic, requests) for topic in found[:limit]],
+        of_requests=[_status_of(topic, requests) for topic in first if topic.name in requests],
         cursor=encode_cursor(found[limit - 1].name) if len(found) > limit else "",
         requests=list(topics.requests),
         lag=int(context.metrics.sample(LAG)),
         dead_letter=topics.dead_letter,
     )
+
+
+def _status_of(topic: TopicInfo, requests: Collection[str]) -> TopicStatus:
+    return TopicStatus(name=topic.name, messages=topic.messages, is_of_requests=topic.name in requests)
 
 
 @router.get(

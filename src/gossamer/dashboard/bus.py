@@ -25,7 +25,10 @@ async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) 
     )
     return page.render(
         "bus.html",
-        topics=topics["items"],
+        topics=[
+            *([] if page.query.get("topics") else topics["of_requests"]),  # first, because people look for them
+            *(topic for topic in topics["items"] if not topic["is_of_requests"]),
+        ],
         more_topics=topics["cursor"],
         lag=topics["lag"],
         letters=letters["items"],

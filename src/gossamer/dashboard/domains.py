@@ -1,7 +1,8 @@
 """Domains: how fast each may be fetched, how much of that is used, and which are on the blacklist."""
 
 import asyncio
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from gossamer.net.paths import path_of
 
 _FIELDS = ("hits", "window", "scale", "concurrency", "blacklisted")
 """Fields of a policy that the form changes."""
+_NO_USE: Final[Mapping[str, Any]] = {"items": [], "remembered": False}
 _decode_number = msgspec.json.Decoder(int | float).decode
 
 
@@ -28,6 +30,7 @@ async def show(page: DashboardPage, *, fault: str = "") -> Response:
     """Return one domain: its policy with the form that changes it, what is used of its limits, its robots.txt."""
     domain = page.query.get("domain") or page.form.get("domain", "")
     found, load = await asyncio.gather(page.service.get(_path(domain)), page.service.get(_path(domain, "load")))
+    uses = _NO_USE if page.part else await page.known(page.service.get(_path(domain, "use")), _NO_USE)
     return page.render(
         "domain.html",
         domain=domain,
@@ -36,8 +39,16 @@ async def show(page: DashboardPage, *, fault: str = "") -> Response:
         after=found["in_force"],
         changed=frozenset(),
         load=load,
+        narrowest=min(load["limits"], key=_hits_a_second),
+        uses=[{"at": each["at"], "used": each["used"], "allowed": each["hits"]} for each in uses["items"]],
+        remembered=uses["remembered"],
         fault=fault,
     )
+
+
+def _hits_a_second(limit: Mapping[str, Any]) -> float:
+    """Return how many requests a limit allows; one without a window allows none."""
+    return float(limit["hits"] / limit["window"]) if limit["window"] else 0.0
 
 
 async def preview(page: DashboardPage) -> Response:

@@ -19,12 +19,13 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gossamer.errors import HistoryRefused, HistoryUnavailable
-from gossamer.history import crawls, ends, failures, rates, retention, turns
+from gossamer.history import crawls, domain_uses, ends, failures, rates, retention, turns
 from gossamer.history.crawls import CrawlFilter, PastCrawl
 from gossamer.history.database import HistoryDatabase
+from gossamer.history.domain_uses import DomainUse
 from gossamer.history.rates import RatePoint
 from gossamer.history.retention import RatePosition
-from gossamer.history.tables import EndRow, FailureRow, changes
+from gossamer.history.tables import DomainUseRow, EndRow, FailureRow, changes
 from gossamer.model.crawl import CrawlId
 from gossamer.model.info import CrawlInfo
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
@@ -92,6 +93,11 @@ class HistoryStore:
         if found:
             await self._write(lambda connection: crawls.record_lost(connection, found, now=now))
 
+    async def record_domain_uses(self, rows: Sequence[DomainUse]) -> None:
+        """Record the use of domains' limits in one minute."""
+        if rows:
+            await self._write(lambda connection: domain_uses.record(connection, rows))
+
     async def forget(self, crawl: CrawlId) -> None:
         """Delete all that is remembered of a crawl, which the frontier must have forgotten."""
         await self._write(lambda connection: crawls.forget(connection, crawl))
@@ -156,6 +162,10 @@ class HistoryStore:
     ) -> list[AuditEntryRow]:
         """Return entries of the audit, the latest first. `before`: number of the last entry of the page before."""
         return await self._read(lambda connection: audit.page(connection, changes, chosen, before=before, limit=limit))
+
+    async def domain_use(self, domain: str) -> list[DomainUseRow]:
+        """Return the use of a domain's limits in the last day, the earliest minute first; empty for most domains."""
+        return await self._read(lambda connection: domain_uses.of_domain(connection, domain))
 
     async def close(self) -> None:
         """Wait for the calls that run, and close all connections."""

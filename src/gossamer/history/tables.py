@@ -105,6 +105,20 @@ class DomainRow(TableRow):
 domains = table("history_domain", DomainRow, Index(None, "domain"))
 
 
+class DomainUseRow(TableRow):
+    """Use of the narrowest limit of a domain in a minute, by samples."""
+
+    domain: str = column(String(255), primary_key=True)
+    minute: int = column(BigInteger, primary_key=True)  # since 1970
+    used: float = column(Double)  # mean of the samples
+    most: int = column(BigInteger)  # largest of them
+    hits: int = column(BigInteger)  # most hits in any window
+    window: float = column(Double)  # seconds; 0: no hit is allowed
+
+
+domain_uses = table("history_domain_use", DomainUseRow, Index(None, "minute"))
+
+
 class TurnRow(TableRow):
     """A task that one process does at a time."""
 

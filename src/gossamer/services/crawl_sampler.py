@@ -82,6 +82,11 @@ class CrawlSampler:
         """Time until the next page is due."""
         return max(0.0, self._due_at - self._monotonic())
 
+    @property
+    def has_turn(self) -> bool:
+        """True: this process samples, and others stand by."""
+        return self._monotonic() < self._renews_at
+
     async def sample(self) -> None:
         """Sample one page, if it is due. May be repeated. Raises errors of the frontier, and HistoryUnavailable."""
         if self.pause_seconds:

@@ -20,6 +20,7 @@ from gossamer.model.json_codec import encode_value
 from gossamer.model.messages.answers import dead_letter
 from gossamer.model.messages.history import CrawlEnded, RequestFailed, read_message
 from gossamer.services.crawl_sampler import CrawlSampler
+from gossamer.services.domain_sampler import DomainSampler
 from gossamer.telemetry import logs
 from gossamer.telemetry.metrics import Metrics
 
@@ -66,6 +67,7 @@ class Historian:
         self._retention_seconds = retention_seconds
         self._now = now
         self._sampler = CrawlSampler(frontier, history, owner=owner, now=now)
+        self._domains = DomainSampler(frontier, history, now=now)
         self._consumer: Consumer | None = None
         self._swept_at = float("-inf")
         self._thinned = RatePosition()
@@ -84,6 +86,8 @@ class Historian:
             await self._consumer.acknowledge(self._unrecorded)
             self._unrecorded = []
         await self._sampler.sample()
+        if self._sampler.has_turn:
+            await self._domains.sample()
         if time.monotonic() - self._swept_at >= _SWEEP_SECONDS:
             await self._sweep()
         return True

@@ -40,4 +40,4 @@ class Templates:
 
 
 def _files(package: str) -> list[Traversable]:
-    return [file for file in (files(package) / "templates").iterdir() if file.name.endswith((".html", ".j2"))]
+    return [file for file in (files(package) / "templates").iterdir() if file.is_file()]

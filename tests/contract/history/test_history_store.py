@@ -13,6 +13,7 @@ from gossamer.errors import BadInput, HistoryRefused, HistoryUnavailable
 from gossamer.history import retention, tables
 from gossamer.history.audit import HistoryAudit
 from gossamer.history.database import HistoryDatabase
+from gossamer.history.domain_uses import KEPT_MINUTES, DomainUse
 from gossamer.history.failures import EXAMPLES
 from gossamer.history.retention import BATCH, RatePosition
 from gossamer.history.store import HistoryStore
@@ -411,6 +412,23 @@ async def test_reads_of_a_database_that_is_away_do_not_wait_one_after_the_other(
     await store.close()
     server.close()
     await server.wait_closed()
+
+
+async def test_the_use_of_domains_is_kept_for_a_day_whatever_the_rest_is_kept_for(
+    history: HistoryStore, url: str
+) -> None:
+    def use(domain: str, minute: int, used: float = 1.5) -> DomainUse:
+        return DomainUse(domain, minute, used, most=2, hits=10, window=60.0)
+
+    begin = int(NOW // 60)
+    for minute in range(0, KEPT_MINUTES + 120, 60):
+        await history.record_domain_uses([use("a.test", begin + minute), use("b.test", begin + minute)])
+    await history.record_domain_uses([use("a.test", begin + minute, 7.5)])  # again, by another process
+    found = await history.domain_use("a.test")
+    assert [row.minute for row in found] == list(range(begin + minute - KEPT_MINUTES, begin + minute + 1, 60))
+    assert (found[-1].used, found[-1].most, found[-1].hits, found[-1].window) == (7.5, 2, 10, 60.0)
+    assert (await counts(url))["history_domain_use"] == 2 * len(found)
+    assert await history.domain_use("c.test") == []
 
 
 async def test_the_audit_is_written_in_order_and_bounded(

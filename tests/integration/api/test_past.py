@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from gossamer.history.domain_uses import DomainUse
 from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import CrawlId
-from gossamer.model.json_codec import encode_value
+from gossamer.model.json_codec import decode, encode_value
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
 from gossamer.model.request import Outcome, Settlement
 from gossamer.services.historian import Historian
@@ -262,3 +263,15 @@ async def test_a_url_is_explained(past: Service) -> None:
     refused = await text(past, "/crawl/why", appid="shop", crawlid="one", url="ftp://x/")
     assert 'role="alert"' in refused
     assert "/ui/crawl/why?appid=shop&amp;crawlid=one" in await text(past, "/crawl", appid="shop", crawlid="one")
+
+
+async def test_a_domain_shows_how_much_of_its_limits_was_used(past: Service, history: HistoryStore) -> None:
+    minute = int(time.time() // 60)
+    await history.record_domain_uses([DomainUse("a.test", minute, 7.5, most=9, hits=10, window=60.0)])
+    found = (await past.http.get("/v1/domains/a.test/use")).json()
+    assert found["remembered"]
+    assert found["items"] == [{"at": minute * 60.0, "used": 7.5, "most": 9, "hits": 10, "window": 60.0}]
+    page = await text(past, "/domain", domain="a.test")
+    shown = unescape(re.findall(r'data-rates="([^"]*)"', page)[0])
+    assert decode(shown.encode()) == [{"at": minute * 60.0, "used": 7.5, "allowed": 10}]
+    assert "The last 24 hours" in page

@@ -24,12 +24,13 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.history.database import HistoryDatabase
 from gossamer.history.store import HistoryStore
 from gossamer.history.tables import ends
-from gossamer.model.crawl import Crawl, CrawlId, Terms
+from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Terms
 from gossamer.model.json_codec import decode, encode_value
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
 from gossamer.model.request import Batch
 from gossamer.policy.urls import fingerprint, spider_seed
 from gossamer.services.crawl_sampler import CrawlSampler
+from gossamer.services.domain_sampler import DomainSampler
 from gossamer.services.historian import Historian
 from gossamer.services.maintenance import Finisher
 from gossamer.services.outbound import OutboundPublisher
@@ -203,6 +204,29 @@ async def test_a_crawl_that_ended_before_any_sample_is_there_with_its_counts(clu
     assert row is not None
     assert (row.info.total().added, row.info.options and row.info.options.max_pages) == (3, 50)
     await role.close()
+
+
+async def test_how_much_of_a_domains_limits_is_used_is_remembered_by_the_minute(cluster: Cluster) -> None:
+    """Of domains that a policy names, and of those where most requests wait."""
+    now = 6000.0
+    sampler = DomainSampler(cluster.frontier, cluster.history, now=lambda: now, monotonic=lambda: now)
+    await cluster.begin("one")  # three requests wait on a.test
+    await cluster.frontier.set_domain_policy("named.test", DomainPolicy(hits=10, window_seconds=60), expected=None)
+    await cluster.frontier.set_domain_policy("a.test", DomainPolicy(hits=2, window_seconds=1000), expected=None)
+    worker = await cluster.frontier.open_leaseholder(pool="shared", spiders=["link"])
+    await sampler.sample()
+    await sampler.sample()  # not due
+    assert len(await worker.lease(limit=1)) == 1
+    now += 30
+    await sampler.sample()
+    assert await cluster.history.domain_use("a.test") == []
+    now += 31
+    await sampler.sample()
+    [minute] = await cluster.history.domain_use("a.test")
+    assert (minute.minute, minute.used, minute.most, minute.hits, minute.window) == (100, 0.5, 1, 2, 1000.0)
+    [named] = await cluster.history.domain_use("named.test")
+    assert (named.used, named.hits, named.window) == (0.0, 10, 60.0)
+    await worker.close()
 
 
 async def test_what_an_outage_interrupts_goes_on(url: str) -> None:

@@ -19,7 +19,7 @@
   const axis = () => ({ stroke: color("--soft"), grid: { stroke: color("--line") }, ticks: { stroke: color("--line") } });
   const rates = document.getElementById("rates");
   const past = rates ? JSON.parse(rates.dataset.rates) : [];
-  const points = past.map((point) => ({ at: point.at, rate: point.pages_per_second, waiting: point.waiting }));
+  const points = past.map((point) => ({ ...point, rate: point.pages_per_second }));
   const charts = [...document.querySelectorAll(".chart")].map(chart);
 
   function describe(place, values) { // for people who do not see it
@@ -34,19 +34,21 @@
       const { paddingLeft, paddingRight } = getComputedStyle(place);
       return place.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
     };
+    const limit = place.dataset.limit ? [{ label: place.dataset.limitLabel, stroke: color("--warn"), width: 2, dash: [6, 4] }] : [];
     const plot = new uPlot({
       width: width(), height: HEIGHT, padding: [null, 40, null, null],
       scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
       axes: [{ ...axis(), values: times, space: 90 }, axis()],
-      series: [{ label: place.dataset.time, value: (_, at) => at === null ? "–" : new Date(at * 1000).toLocaleString(language) }, { label: place.dataset.label, stroke: color("--accent"), width: 2, fill: color("--accent-soft") }],
-    }, [[], []], place);
+      series: [{ label: place.dataset.time, value: (_, at) => at === null ? "–" : new Date(at * 1000).toLocaleString(language) }, { label: place.dataset.label, stroke: color("--accent"), width: 2, fill: color("--accent-soft") }, ...limit],
+    }, [[], [], ...limit.map(() => [])], place);
     new ResizeObserver(() => plot.setSize({ width: width(), height: HEIGHT })).observe(place);
     return () => {
       const last = points.at(-1); // an empty point before the only ones: the axis of a single one would show years
       const isShort = last && last.at - points[0].at < LEAST_SECONDS;
       const shown = isShort ? [{ at: last.at - LEAST_SECONDS }, ...points] : points;
       const values = shown.map((point) => point[place.dataset.value] ?? null);
-      plot.setData([shown.map((point) => point.at), values]);
+      const limits = limit.map(() => shown.map((point) => point[place.dataset.limit] ?? null));
+      plot.setData([shown.map((point) => point.at), values, ...limits]);
       describe(place, values.filter((value) => value !== null));
     };
   }

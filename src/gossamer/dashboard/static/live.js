@@ -78,6 +78,7 @@ if (["retried", "sent"].some((name) => here.searchParams.has(name))) {
   history.replaceState(null, "", here);
 }
 showTimes(document);
+document.querySelector("header nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
 document.querySelectorAll("[data-refresh]").forEach(follow);
 document.querySelectorAll("form[data-preview]").forEach(preview);
 document.addEventListener("submit", (event) => { // of the whole page: a refreshed part has new forms
