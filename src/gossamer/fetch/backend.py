@@ -73,6 +73,10 @@ class PageLoad(msgspec.Struct, frozen=True):
     """Called with the URL and the response of each request, that of the page among them, for the cookies that it
     sets."""
 
+    on_script_cookies: Callable[[str, list[dict[str, Any]]], object] | None = None
+    """Called with the URL of the page and the cookies that its scripts may read when it is built, as Chromium's
+    `Network.getCookies` returns them. None: there is no session."""
+
     @property
     def sharing(self) -> str:
         """Name of what pages share cookies and a cache with."""

@@ -155,6 +155,8 @@ class Tab:
         self.browser.pages += 1
         try:
             await self._set_agent(request)
+            if load.on_script_cookies is not None:
+                self._send("Network.clearBrowserCookies")  # the session may have lost one since the page before
             for cookie in load.script_cookies:
                 self._send("Network.setCookie", **cookie)
             if not self._listens:
@@ -165,6 +167,10 @@ class Tab:
                 ended = await self._open_for(load.on_open, page, limits, started + limits.seconds)
             if page.crash:
                 raise BrowserCrashed(page.crash)
+            if load.on_script_cookies is not None:
+                answer = await self._call("Network.getCookies", urls=[page.url])
+                shown = [cookie for cookie in answer["cookies"] if not cookie["httpOnly"]]
+                load.on_script_cookies(page.url, shown)
             body, cut, image, shot = b"", False, b"", ""
             if page.moved_to is None:
                 body, cut = await self._snapshot(page, limits)

@@ -22,8 +22,9 @@ class CookieJar:
     def __len__(self) -> int:
         return len(self._cookies)
 
-    def receive(self, url: str, headers: Iterable[tuple[str, str]], *, now: float) -> bool:
-        """Take over what the Set-Cookie headers of the response at this canonical URL say. `now`: Unix time. Returns
+    def receive(self, url: str, headers: Iterable[tuple[str, str]], *, now: float, from_scripts: bool = False) -> bool:
+        """Take over what the Set-Cookie headers of the response at this canonical URL say. `now`: Unix time.
+        `from_scripts`: scripts of the page have set them, which may not replace those that they cannot read. Returns
         whether a cookie has changed."""
         if registered_domain(host(url)) != self.site:
             return False
@@ -33,6 +34,8 @@ class CookieJar:
                 continue
             cookie = parse_set_cookie(value, url, now=now)
             if cookie is None or (not is_tls and any(one.hides(cookie) for one in self._cookies.values())):
+                continue
+            if from_scripts and (old := self._cookies.get(cookie.identity)) is not None and old.http_only:
                 continue
             has_changed = self._put(cookie, now) or has_changed
         return has_changed

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -105,6 +105,19 @@ class SiteSession:
         """Take over the cookies of a response. Returns whether requests now have others."""
         return self._stored.jar.receive(url, fetched.headers, now=time.time())
 
+    def receive_from_scripts(
+        self, given: Sequence[Mapping[str, Any]], url: str, found: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Take over what the scripts of a page have done to its cookies. `given`: of `script_cookies`, before; `found`:
+        those that the scripts may read now, as Chromium's `Network.getCookies` returns them."""
+        now, jar = time.time(), self._stored.jar
+        before = {_place(cookie, url): cookie["value"] for cookie in given}
+        after = {_place(cookie, url): cookie for cookie in found}
+        lines = [_set_cookie(cookie, now) for place, cookie in after.items() if before.get(place) != cookie["value"]]
+        for name, domain, path in before.keys() - after.keys():
+            lines.append(f"{name}=; Max-Age=0; Path={path}" + (f"; Domain={domain}" if domain.startswith(".") else ""))
+        jar.receive(url, [("Set-Cookie", line) for line in lines], now=now, from_scripts=True)
+
     def without_cookies(self, fetched: FetchResponse) -> FetchResponse:
         """Return a response, and its request, without the values of cookies and of the login's headers, for records
         and archives."""
@@ -133,7 +146,7 @@ class SiteSession:
                 "value": one.value,
                 "path": one.path,
                 "secure": one.secure,
-                **({"url": url} if one.host_only else {"domain": one.domain}),
+                **({"url": url} if one.host_only else {"domain": f".{one.domain}"}),
             }
             for one in self._stored.jar.for_scripts(url, now=time.time())
         )
@@ -247,3 +260,19 @@ class SiteSession:
         """Store the last changes."""
         if self._stored.jar.has_changes:
             await self._stored.sync(at_once=True)
+
+
+def _place(cookie: Mapping[str, Any], url: str) -> tuple[str, str, str]:
+    """Return name, domain and path of a cookie in the form of Chromium's protocol. `url`: of the page, whose host has
+    those without a domain. A domain that holds for its subdomains, too, begins with a dot."""
+    return cookie["name"], cookie.get("domain") or host(url), cookie["path"]
+
+
+def _set_cookie(cookie: Mapping[str, Any], now: float) -> str:
+    """Return the header that sets a cookie that Chromium has."""
+    parts = [f"{cookie['name']}={cookie['value']}", f"Path={cookie['path']}"]
+    if cookie["domain"].startswith("."):
+        parts.append(f"Domain={cookie['domain']}")
+    if cookie["expires"] >= 0:
+        parts.append(f"Max-Age={int(cookie['expires'] - now)}")
+    return "; ".join([*parts, "Secure"] if cookie["secure"] else parts)

@@ -7,6 +7,7 @@ stores and workers of other versions read.
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -197,6 +198,7 @@ class Attempt:
         from gossamer.fetch.backend import PageLoad  # imported late: most crawls render no page
 
         session = self.session
+        given = () if session is None else session.script_cookies(self.url)
         because, _, why = reason.partition(":")
         return PageLoad(
             self.context.run.crawl.id.token,
@@ -212,9 +214,10 @@ class Attempt:
             steps=self.context.terms.render_steps,
             terms=self.context.terms.render_terms,
             session="" if session is None else session.key,
-            script_cookies=() if session is None else session.script_cookies(self.url),
+            script_cookies=given,
             on_open=self._use_page if type(self.context.spider).on_page is not Spider.on_page else None,
             on_response=None if session is None else session.receive,
+            on_script_cookies=None if session is None else partial(session.receive_from_scripts, given),
         )
 
     async def _use_page(self, tab: "OpenPage") -> None:

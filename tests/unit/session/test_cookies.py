@@ -1,10 +1,13 @@
 """Cookies by RFC 6265bis: what a Set-Cookie header sets, which requests get it, and the bounds of a jar."""
 
+import time
+
 import pytest
 
 from gossamer.frontier.base import MOST_COOKIES
 from gossamer.session.cookie import parse_cookie_date, parse_set_cookie
 from gossamer.session.jar import CookieJar
+from gossamer.session.site_session import SiteSession
 
 NOW = 1_800_000_000.0
 HTTPS = "https://www.shop.test/a/b"
@@ -178,3 +181,29 @@ def test_changes_are_those_that_matter_and_survive_a_merge() -> None:
 )
 def test_dates_of_cookies(text: str, time: float | None) -> None:
     assert parse_cookie_date(text) == time
+
+
+def of_browser(name: str, value: str, domain: str, **more: object) -> dict[str, object]:
+    """A cookie as Chromium's Network.getCookies returns it."""
+    known = {"name": name, "value": value, "domain": domain, "path": "/", "expires": -1, "secure": False}
+    return known | more
+
+
+def test_what_scripts_do_to_cookies_is_taken_over_but_not_to_those_that_they_cannot_read() -> None:
+    session = SiteSession("shop.test", None)
+    lines = ("hidden=1; Path=/; HttpOnly", "wide=1; Path=/; Domain=shop.test", "old=1; Path=/", "late=1; Path=/")
+    jar = session._stored.jar
+    jar.receive(HTTPS, [("Set-Cookie", line) for line in lines], now=time.time())
+    given = session.script_cookies(HTTPS)
+    jar.receive(HTTPS, [("Set-Cookie", "late=2; Path=/")], now=time.time())  # meanwhile, by another page
+    found = [
+        of_browser("hidden", "mine", "www.shop.test"),
+        of_browser("wide", "2", ".shop.test", expires=time.time() + 60),
+        of_browser("late", "1", "www.shop.test"),
+        of_browser("new", "1", "www.shop.test", secure=True),
+        of_browser("elsewhere", "1", ".other.test"),
+    ]
+    session.receive_from_scripts(given, HTTPS, found)
+    sent = jar.header_for(HTTPS, now=time.time()).split("; ")
+    assert sorted(sent) == ["hidden=1", "late=2", "new=1", "wide=2"]
+    assert "wide=2" in jar.header_for("https://shop.test/", now=time.time())
