@@ -164,3 +164,25 @@ async def test_the_same_page_for_all_paths_is_refused_and_kinds_may_be_taken_for
     assert reasons == {"": 1 + ALIKE + SAME, "refused_same": 5}
     assert {page.refusal.rule for page in done.pages if page.refusal} == {"same_page"}
     assert Counter(page.reason for page in kept.pages) == {"": 1 + count}
+
+
+async def test_a_spider_reads_an_empty_page_which_is_none_nevertheless(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        """
+from gossamer import Spider
+
+class Shop(Spider):
+    def parse(self, page):
+        yield {"title": page.css("title::text").get()}
+        yield page.follow("/behind")
+"""
+    )
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("shop.test", "/", html(SHELL))
+        web.mount("shop.test", "/behind", html("<title>Behind</title><p>words"))
+        done = await crawl(
+            tmp_path, [f"http://shop.test:{web.port}/"], ["*:127.0.0.1"], crawl__spider=str(tmp_path / "shop.py")
+        )
+    assert {page.url.rpartition("/")[2]: page.reason for page in done.pages} == {"": "refused_empty", "behind": ""}
+    assert {item.item["title"] for item in done.items} == {"Shop", "Behind"}
+    assert json.loads(done.summary.as_json())["pages"] == 1

@@ -122,6 +122,8 @@ class Attempt:
     """Result of the spider's `on_page`."""
     page_error: BaseException | None = None
     """Exception of the spider's `on_page`. None: there was none."""
+    is_shell = False
+    """True: the response is empty until scripts build it."""
     wires: tuple[WireExchange, ...] = ()
     """Raw bytes of each exchange, if an output wants them."""
 

@@ -454,6 +454,8 @@ class Fetcher:
         """Return the result of a request whose response has the status of a page, but may be a refusal."""
         if self._refusals.may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain)):
             refusal = await self._find_refusal(attempt, fetched)
+            if refusal is not None and refusal.kind == "empty":
+                return await self._read_shell(attempt, fetched, refusal)
             if refusal is not None:
                 return self._fail_refused(attempt, fetched, refusal)
         refusal = self._find_repeat(attempt, fetched)
@@ -461,6 +463,22 @@ class Fetcher:
             await self._rest(attempt, refusal)
             return self._fail_refused(attempt, fetched, refusal)
         return await self._reader.read(attempt, fetched)
+
+    async def _read_shell(self, attempt: Attempt, fetched: FetchResponse, refusal: PageRefusal) -> FinishedLease:
+        """Return the result of a request whose response is empty until scripts build it. A spider reads it as any
+        other, because it may ask for the page again, with a browser."""
+        attempt.is_shell = True
+        finished = await self._reader.read(attempt, fetched)
+        record = finished.outputs[0].record
+        assert isinstance(record, PageRecord)
+        record.refusal = refusal
+        if finished.settlement.outcome is not Outcome.FETCHED:  # the spider has failed
+            return finished
+        failed = self._fail_refused(attempt, fetched, refusal)
+        failed.settlement.drops = finished.settlement.drops
+        finished.settlement = failed.settlement
+        finished.outputs = [*failed.outputs, *finished.outputs[1:]]
+        return finished
 
     async def _find_refusal(self, attempt: Attempt, fetched: FetchResponse) -> PageRefusal | None:
         """Return the refusal that the response is, after a rest of its domain. None: it is none, or the request is for

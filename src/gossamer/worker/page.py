@@ -155,6 +155,8 @@ class PageReader:
             size = batches_size(finished.batches)
             add_assets(attempt, document, decoded.encoding, finished)
             finished.size += batches_size(finished.batches) - size
+        if attempt.is_shell:  # it counts as a failure
+            return finished
         if context.extracts:
             add_items(context, document, finished, self._tally)
         if fetched.screenshot:

@@ -46,7 +46,7 @@ async def a_shop() -> AsyncIterator[Server]:
     """A site whose pages scripts build."""
     async with serve(WebSpec(hosts=1, pages=1)) as web:
         for number in PAGES:
-            web.mount("shop.test", f"/plain/{number}", html(WRITTEN))
+            web.mount("shop.test", f"/plain/{number}", html(f"<p>to be written{WRITTEN}"))
             web.mount("shop.test", f"/rendered/{number}", html(WRITTEN))
         yield web
 
