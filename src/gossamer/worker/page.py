@@ -155,13 +155,12 @@ class PageReader:
             size = batches_size(finished.batches)
             add_assets(attempt, document, decoded.encoding, finished)
             finished.size += batches_size(finished.batches) - size
-        if attempt.is_shell:  # it counts as a failure
-            return finished
-        if context.extracts:
+        if context.extracts and not attempt.is_shell:
             add_items(context, document, finished, self._tally)
         if fetched.screenshot:
             add_screenshot(attempt, fetched, finished)
-        self._counts.count_page(attempt.url, lease.spider, fetched.status)
+        if not attempt.is_shell:  # which counts as a failure
+            self._counts.count_page(attempt.url, lease.spider, fetched.status)
         return finished
 
     async def _read_sitemap(self, attempt: Attempt, fetched: FetchResponse, decoded: PageText) -> FinishedLease:
