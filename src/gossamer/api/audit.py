@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/v1", tags=["cluster"])
 
-READING: Final = frozenset({"classic_index_post", "classic_poll"})
-"""Operations that change nothing although their method may."""
+NOT_AUDITED: Final = frozenset({"classic_index_post", "classic_poll", "websub_push"})
+"""Operations without an entry although their method may change something: two only read; and a push of a hub is news of
+a site, as a fetched page is, which any stranger may send, to a path that is a secret."""
 BY_BODY: Final = frozenset({
     "submit", "classic_feed", "announce_changes", "dead_letter_replay",
     "replace_domains", "set_domain", "change_domain", "remove_domain",
@@ -43,7 +44,7 @@ _MAX_ID: Final = (1 << 63) - 1
 async def audited(request: Request) -> None:
     """Begin the entry of a request. Dependency of all endpoints."""
     name = request.scope["route"].operation_id
-    if request.method not in SAFE_METHODS and name not in READING | BY_BODY | OF_HUBS:
+    if request.method not in SAFE_METHODS and name not in NOT_AUDITED | BY_BODY | OF_HUBS:
         subject = path_of(*request.path_params.values())
         await begin(request, operation_action(name), subject, **query_details(request))
 
