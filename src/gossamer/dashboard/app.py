@@ -31,7 +31,7 @@ from gossamer.telemetry import logs
 from gossamer.web.access import foreign_page_fault
 from gossamer.web.html import Templates
 from gossamer.web.mounts import MountedApp, MountedApps
-from gossamer.web.rates import TokenBuckets, client_of
+from gossamer.web.rates import TooManyGuesses
 from gossamer.web.static import StaticFiles
 
 log = logging.getLogger("gossamer.dashboard")
@@ -42,8 +42,6 @@ _PREFIX_HEADER: Final = "X-Forwarded-Prefix"
 """Header in which a proxy before a crawl service names its path. A client that sends it changes its own links only."""
 _PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 """Path that a proxy may name. Any other would make links of pages lead elsewhere."""
-_LOGINS_PER_SECOND: Final = 2.0
-"""Tries to log in, for one client; bursts may have twice as many. More makes a password easier to guess."""
 _OUTSIDER: Final = Visitor(name="", scope="")
 """Visitor before the login."""
 
@@ -106,7 +104,6 @@ class _Dashboard:
             texts_of(language)  # read now: an upgrade under a running server must not mix two versions
         self._prefix_header = prefix_header
         self._parts = SharedParts(time.monotonic)
-        self._logins = TokenBuckets(_LOGINS_PER_SECOND, monotonic=time.monotonic)
         routes = [
             Route("/", self._endpoint(PageRoute("GET", overview.show)), methods=["GET"]),
             Route("/audit", self._endpoint(PageRoute("GET", audit.show, ADMIN), is_for_all=True), methods=["GET"]),
@@ -202,9 +199,10 @@ class _Dashboard:
         page = self._page(request)
         if fault := foreign_page_fault(request.method, request.headers):
             return login.show(page, fault=fault, status_code=403)
-        if self._logins.take(client_of(request.client.host if request.client else "")):
+        try:
+            return await login.begin(await self._with_form(page), self._gate)
+        except TooManyGuesses:
             return login.show(page, fault=page.texts("login.too_often"), status_code=429)
-        return await login.begin(await self._with_form(page), self._gate)
 
     async def _log_out(self, request: Request) -> Response:
         page = self._page(request)

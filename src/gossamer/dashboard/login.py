@@ -14,8 +14,10 @@ def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Res
 
 
 async def begin(page: DashboardPage, gate: Gate) -> Response:
-    """Check the secret, and begin a session. A session that the browser has already is ended."""
-    cookie = await gate.begin(page.form.get("token", "").strip())
+    """Check the secret, and begin a session. A session that the browser has already is ended. Raises
+    TooManyGuesses."""
+    address = page.request.client
+    cookie = await gate.begin(page.form.get("token", "").strip(), client=address.host if address else None)
     if cookie is None:
         return show(page, fault=page.texts("login.wrong"), status_code=403)
     await gate.end(page.request.cookies.get(gate.cookie, ""))

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from gossamer.dashboard.sessions import COOKIE, Sessions
 from gossamer.web.access import is_secret, local_fault
+from gossamer.web.rates import GuessLimit
 
 READ: Final = "read"
 RUN: Final = "run"
@@ -52,8 +53,9 @@ class Gate(Protocol):
     async def visitor(self, request: Request) -> Visitor | None:
         """Return the visitor. None: it has to log in. Raises Forbidden where no login would help."""
 
-    async def begin(self, secret: str) -> str | None:
-        """Return the cookie's value for a new session. None: the secret is wrong."""
+    async def begin(self, secret: str, *, client: str | None) -> str | None:
+        """Return the cookie's value for a new session. None: the secret is wrong. `client`: address; None: a Unix
+        socket. Raises TooManyGuesses."""
 
     async def end(self, cookie: str) -> None:
         """End a session, if it exists."""
@@ -67,6 +69,7 @@ class TokenGate:
     def __init__(self, token: str, *, now: Callable[[], float] = time.time) -> None:
         """`token`: empty: visitors of this machine need none, and others are refused."""
         self._token = token
+        self._guesses = GuessLimit(monotonic=time.monotonic)
         self._sessions = Sessions(token)
         self._now = now
 
@@ -79,9 +82,11 @@ class TokenGate:
         is_valid = self._sessions.is_valid(request.cookies.get(COOKIE, ""), now=self._now())
         return Visitor(name="token", has_session=True) if is_valid else None
 
-    async def begin(self, secret: str) -> str | None:
-        """Return the cookie's value for a new session. None: the secret is wrong."""
-        return self._sessions.begin(now=self._now()) if is_secret(secret.encode(), self._token) else None
+    async def begin(self, secret: str, *, client: str | None) -> str | None:
+        """Return the cookie's value for a new session. None: the secret is wrong. Raises TooManyGuesses."""
+        is_right = is_secret(secret.encode(), self._token)
+        self._guesses.judge(client, is_right=is_right)
+        return self._sessions.begin(now=self._now()) if is_right else None
 
     async def end(self, cookie: str) -> None:
         """Leave the session to its end: its cookie is taken from the browser, and nothing is stored here."""

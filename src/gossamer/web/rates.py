@@ -8,9 +8,15 @@ from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 from math import ceil
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossamer.web.problems import Answer, Problem, problem_answer
+
+
+def client_address(request: Request) -> str | None:
+    """Return the address of a request's client. None: it uses a Unix socket."""
+    return request.client.host if request.client else None
 
 
 def client_of(host: str) -> str:
@@ -59,8 +65,59 @@ class TokenBuckets:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (1 - tokens) / self._per_second
 
+    def wait(self, client: str) -> float:
+        """Return 0 if the client could send a request now, else the seconds until it can. Takes no token."""
+        tokens, counted_at = self._buckets.get(client, (self._capacity, 0.0))
+        return max(0.0, (1 - tokens) / self._per_second - (self._monotonic() - counted_at)) if tokens < 1 else 0.0
+
+    def give_back(self, client: str) -> None:
+        """Give a client a token back."""
+        if client in self._buckets:
+            tokens, counted_at = self._buckets[client]
+            self._buckets[client] = (min(self._capacity, tokens + 1), counted_at)
+
     def __len__(self) -> int:
         return len(self._buckets)
+
+
+_GUESSES_PER_SECOND = 2.0
+"""Wrong secrets that a client may send; bursts may have twice as many. More make a password easier to guess."""
+
+
+class TooManyGuesses(Exception):
+    """The client has sent too many wrong secrets."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("this address has sent too many wrong passwords; wait a little")
+        self.seconds = seconds
+        """Time until the next one is compared."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the answer, whose status is 429."""
+        return {"Retry-After": str(max(1, ceil(self.seconds)))}
+
+
+class GuessLimit:
+    """Slows down guesses of a secret that people have chosen, whichever way they are sent. While a client has sent too
+    many wrong secrets, the right one is refused, too: otherwise the answer would tell it."""
+
+    def __init__(self, *, monotonic: Callable[[], float]) -> None:
+        self._buckets = TokenBuckets(_GUESSES_PER_SECOND, monotonic=monotonic)
+
+    def judge(self, client: str | None, *, is_right: bool) -> None:
+        """Note that a client has sent a secret. Raises TooManyGuesses. `client`: address; None: a program that has sent
+        it over a Unix socket, which has no limit."""
+        if client is None:
+            return
+        name = client_of(client)
+        if seconds := self._buckets.wait(name) if is_right else self._buckets.take(name):
+            raise TooManyGuesses(seconds)
+
+    def forgive(self, client: str | None) -> None:
+        """Take back a wrong secret: it was one that cannot be guessed, such as a token of 256 random bits."""
+        if client is not None:
+            self._buckets.give_back(client_of(client))
 
 
 class RateLimit:

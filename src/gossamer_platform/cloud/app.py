@@ -24,6 +24,7 @@ from gossamer.storage.audit import AuditedChange
 from gossamer.storage.objects import StorageUnavailable
 from gossamer.telemetry import logs
 from gossamer.web.audit import AuditedRequests, origin_of
+from gossamer.web.rates import client_address
 from gossamer_platform.cloud import dash, jobq, links, records
 from gossamer_platform.cloud.calls import CloudCall, CloudRoute, NotOffered, check_scope
 from gossamer_platform.manager.files import JobFiles
@@ -33,7 +34,7 @@ from gossamer_platform.packages import NotAnArtefact
 from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.endpoints import BadParameter
 from gossamer_platform.state.tokens import Principal, TokenScope
-from gossamer_platform.v1.access import CHALLENGE, NotPermitted, Unauthorized, refuse_foreign_page
+from gossamer_platform.v1.access import CHALLENGE, NotPermitted, TooManyPasswords, Unauthorized, refuse_foreign_page
 from gossamer_platform.v1.spooling import UploadTooLong
 
 log = logging.getLogger("gossamer.platform.cloud")
@@ -43,6 +44,7 @@ PREFIX: Final = "/cloud"
 _STATUS: Final[tuple[tuple[type[GossamerError], int], ...]] = (
     (Unauthorized, 401),
     (NotPermitted, 403),
+    (TooManyPasswords, 429),
     (SettingNotPermitted, 403),
     (NotFound, 404),
     (UploadTooLong, 413),
@@ -121,7 +123,7 @@ class CloudApp:
     async def _principal(self, request: Request) -> Principal:
         refuse_foreign_page(request.method, request.headers)
         key = request.query_params.get("apikey", "")
-        return await self._inner.access.principal_of_key(request.headers, key, over_unix_socket=request.client is None)
+        return await self._inner.access.principal_of_key(request.headers, key, client=client_address(request))
 
 
 def _refused(request: Request, error: GossamerError) -> Response:

@@ -11,10 +11,11 @@ from starlette.requests import Request
 
 from gossamer.dashboard.sessions import SESSION_SECONDS
 from gossamer.dashboard.visitors import Visitor
+from gossamer.web.rates import client_address
 from gossamer_platform.state import sessions
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.tokens import Principal, TokenScope
-from gossamer_platform.v1.access import AccessControl, NotPermitted, Unauthorized
+from gossamer_platform.v1.access import AccessControl, NotPermitted, TooManyPasswords, Unauthorized
 
 COOKIE: Final = "gossamer_platform_session"
 _LONGEST_COOKIE: Final = 200
@@ -39,21 +40,24 @@ class PlatformGate:
             )
             if principal is not None:
                 return _visitor(principal, has_session=True)
-        with contextlib.suppress(NotPermitted, Unauthorized):
+        client = client_address(request)
+        with contextlib.suppress(NotPermitted, Unauthorized, TooManyPasswords):
             if "authorization" in request.headers:  # of a program, or of a browser that Scrapyd's pages have asked
-                sent = await self._access.principal(request.headers, over_unix_socket=request.client is None)
+                sent = await self._access.principal(request.headers, client=client)
                 return _visitor(sent, has_session=False)
-            local = self._access.local_principal(request.headers, over_unix_socket=request.client is None)
+            local = self._access.local_principal(request.headers, client=client)
             if local is not None:
                 return _visitor(local, has_session=False)
         return None
 
-    async def begin(self, secret: str) -> str | None:
-        """Return the cookie's value for a new session. None: the secret is wrong."""
+    async def begin(self, secret: str, *, client: str | None) -> str | None:
+        """Return the cookie's value for a new session. None: the secret is wrong. Raises TooManyGuesses."""
         try:
-            principal = await self._access.principal_of_secret(secret)
+            principal = await self._access.principal_of_secret(secret, client=client)
         except Unauthorized:
             return None
+        except TooManyPasswords as error:
+            raise error.cause from None
         if principal.scope is TokenScope.NODE:
             return None
         password = self._access.password

@@ -26,6 +26,7 @@ from gossamer.storage.objects import StorageUnavailable
 from gossamer.telemetry import logs
 from gossamer.web.audit import RequestAudit, origin_of
 from gossamer.web.mounts import page_headers
+from gossamer.web.rates import client_address
 from gossamer.web.streams import EventStreams
 from gossamer_platform.delivery.crawls import CrawlService
 from gossamer_platform.lifecycle import JobState
@@ -40,7 +41,15 @@ from gossamer_platform.scrapyd.frame import PageFrame
 from gossamer_platform.scrapyd.listing import PageRequest
 from gossamer_platform.state import jobs, projects, tokens
 from gossamer_platform.state.tokens import Principal, TokenScope
-from gossamer_platform.v1.access import CHALLENGE, AccessControl, Login, NotPermitted, Unauthorized, refuse_foreign_page
+from gossamer_platform.v1.access import (
+    CHALLENGE,
+    AccessControl,
+    Login,
+    NotPermitted,
+    TooManyPasswords,
+    Unauthorized,
+    refuse_foreign_page,
+)
 from gossamer_platform.v1.app import create_app
 from gossamer_platform.v1.context import PlatformContext, RemoteNodes
 from gossamer_platform.v1.reading import in_reader
@@ -108,7 +117,7 @@ class ScrapydApp:
         endpoint = self._endpoints.get(name)
         admitted = await self._admit(request, endpoint)
         if isinstance(admitted, Response):
-            return admitted if admitted.status_code == 401 else self._with_cors(admitted, endpoint)
+            return admitted if admitted.status_code in (401, 429) else self._with_cors(admitted, endpoint)
         if endpoint is not None:
             return self._with_cors(await self._call(request, endpoint, admitted), endpoint)
         if request.method not in ("GET", "HEAD"):
@@ -122,7 +131,7 @@ class ScrapydApp:
 
     async def _principal(self, request: Request) -> Principal:
         refuse_foreign_page(request.method, request.headers)
-        return await self.access.principal(request.headers, over_unix_socket=request.client is None)
+        return await self.access.principal(request.headers, client=client_address(request))
 
     async def _admit(self, request: Request, endpoint: ScrapydEndpoint | None) -> Principal | Response:
         """Return the sender of the request, or the answer if it is not permitted."""
@@ -130,6 +139,8 @@ class ScrapydApp:
             principal = await self._principal(request)
         except Unauthorized:
             return HTMLResponse("Unauthorized", 401, {"WWW-Authenticate": CHALLENGE})
+        except TooManyPasswords as error:
+            return PlainTextResponse(f"{error}\n", 429, error.headers)
         except NotPermitted as error:
             return self._json({"status": "error", "message": str(error)}, 403)
         needed = TokenScope.READ if endpoint is None else endpoint.scope

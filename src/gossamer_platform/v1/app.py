@@ -54,7 +54,7 @@ from gossamer_platform.v1 import (
     variables,
     webhooks,
 )
-from gossamer_platform.v1.access import CHALLENGE, NotPermitted, Unauthorized
+from gossamer_platform.v1.access import CHALLENGE, NotPermitted, TooManyPasswords, Unauthorized
 from gossamer_platform.v1.context import PRINCIPAL, PlatformContext
 from gossamer_platform.v1.groups import INPUTS_PATH, MAX_INPUT_BYTES
 from gossamer_platform.v1.projects import MAX_ARTEFACT_BYTES, VERSIONS_PATH
@@ -71,6 +71,7 @@ on its own machine. Errors are `application/problem+json` (RFC 9457)."""
 _PROBLEMS: Final[tuple[tuple[type[GossamerError], int, str], ...]] = (
     (Unauthorized, 401, "unauthorized"),
     (NotPermitted, 403, "not-permitted"),
+    (TooManyPasswords, 429, "too-many-requests"),
     (SettingNotPermitted, 403, "not-permitted"),
     (NotFound, 404, "not-found"),
     (JobConflict, 409, "job-conflict"),
@@ -132,7 +133,7 @@ class RequestGuard:
         try:
             # Only a caller in this process can name the sender: no server puts it into the state of a request.
             principal = scope.get("state", {}).get(PRINCIPAL) or await self._context.find_principal(request)
-        except (Unauthorized, NotPermitted) as error:
+        except (Unauthorized, NotPermitted, TooManyPasswords) as error:
             refused = await _on_error(request, error)
             await refused(scope, receive, send)
             return
@@ -186,6 +187,8 @@ async def _on_error(request: Request, error: Exception) -> Response:
     for kind, status, name in _PROBLEMS:
         if isinstance(error, kind):
             headers = {401: {"WWW-Authenticate": CHALLENGE}, 503: _LATER}.get(status, {})
+            if isinstance(error, TooManyPasswords):
+                headers = error.headers
             return problem_json(Problem.named(status, name, str(error), headers=headers))
     log.error("%s %s %s", logs.REQUEST_BROKE, request.method, request.url.path, exc_info=error)
     return problem_json(internal_error())

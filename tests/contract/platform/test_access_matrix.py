@@ -112,9 +112,12 @@ async def test_each_scope_permits_what_it_should_and_nothing_else(
         strangers: tuple[dict[str, str], ...] = (
             {},
             {"Authorization": "Bearer gsm_wrong"},
-            {"Authorization": "Basic bmFtZTp4"},
         )
         wrong += [(name, "stranger", found) for each in strangers if (found := await status(each)) != 401]
+        # Wrong passwords that come too quickly are not even compared.
+        guessed = await status({"Authorization": "Basic bmFtZTp4"})
+        if guessed not in (401, 429):
+            wrong.append((name, "guess", guessed))
         for scope, secret in secrets.items():
             found = await status({"Authorization": f"Bearer {secret}"})
             if (found in (401, 403)) == _may(scope, needed) or found == 500:

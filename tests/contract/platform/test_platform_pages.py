@@ -582,10 +582,27 @@ async def test_a_browser_that_has_given_the_password_to_scrapyds_pages_need_not_
     assert (await closed.get("/ui/tokens", auth=("x", secret))).status_code == 403
 
 
-async def test_passwords_cannot_be_tried_quickly(closed: httpx.AsyncClient) -> None:
-    statuses = [(await closed.post("/ui/login", data={"token": f"name:{n}"})).status_code for n in range(20)]
-    assert statuses[0] == 403
+@pytest.mark.parametrize("way", ["form", "/v1/jobs", "/daemonstatus.json", "/cloud/api/listprojects.json"])
+async def test_passwords_cannot_be_tried_quickly(closed: httpx.AsyncClient, database: StateDatabase, way: str) -> None:
+    """Guesses that are sent in one way count in all others. The right password tells nothing then; a token is not
+    guessed, and goes on."""
+    _, secret = await database.write(lambda c: tokens.add_token(c, "reader", TokenScope.READ))
+
+    async def guess(password: str) -> int:
+        if way == "form":
+            return (await closed.post("/ui/login", data={"token": f"name:{password}"})).status_code
+        return (await closed.get(way, auth=("name", password))).status_code
+
+    statuses = [await guess(str(number)) for number in range(20)]
+    assert statuses[0] in (401, 403)
     assert statuses.count(429) > 10
+    for path in ("/v1/jobs", "/daemonstatus.json", "/cloud/api/listprojects.json"):
+        refused = await closed.get(path, auth=("name", "word"))
+        assert refused.status_code == 429, path
+        assert refused.headers.get("retry-after", "1") == "1"
+    assert (await closed.post("/ui/login", data={"token": "name:word"})).status_code == 429
+    assert (await closed.get("/v1/jobs", headers={"Authorization": f"Bearer {secret}"})).status_code == 200
+    assert (await closed.get("/v1/jobs", auth=("x", secret))).status_code == 200
 
 
 async def test_without_a_password_only_this_machine_is_let_in(client: httpx.AsyncClient) -> None:

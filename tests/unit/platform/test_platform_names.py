@@ -106,7 +106,7 @@ async def _principal(header: str) -> Principal:
         return Principal("program", TokenScope.READ) if secret == "secret" else None
 
     sent = Headers({"authorization": header})
-    return await AccessControl(Login("u", "p:w"), find).principal(sent, over_unix_socket=False)
+    return await AccessControl(Login("u", "p:w"), find).principal(sent, client="127.0.0.1")
 
 
 async def test_requests_without_a_password() -> None:
@@ -118,7 +118,7 @@ async def test_requests_without_a_password() -> None:
     access = AccessControl(Login("u", ""), find)
     local, foreign = (Headers({"host": host}) for host in ("localhost:6800", "a.localhost:6800"))
     for principal in (access.principal, access.principal_of_key):
-        assert (await principal(local, over_unix_socket=False)).name == "local"
-        assert (await principal(foreign, over_unix_socket=True)).name == "local"
+        assert (await principal(local, client="127.0.0.1")).name == "local"
+        assert (await principal(foreign, client=None)).name == "local"
         with pytest.raises(NotPermitted, match=r"addressed to a\.localhost:6800.*Set username and password"):
-            await principal(foreign, over_unix_socket=False)
+            await principal(foreign, client="127.0.0.1")
