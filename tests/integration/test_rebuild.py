@@ -20,7 +20,7 @@ from gossamer.crawling import rebuild
 from gossamer.crawling.engine import prepare
 from gossamer.crawling.rebuild import Rebuild, RebuildResult
 from gossamer.errors import BadInput
-from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.fakeweb import Answer, FakeWeb, WebSpec, html
 from gossamer.frontier.base import Lane
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.model.record import Output, PageRecord
@@ -330,3 +330,29 @@ async def test_a_crawl_that_is_kept_up_to_date_gets_the_links_that_its_index_doe
     asked = set(fetches(web.log()[before:]))
     assert not asked & {record.url for record in first if record.success}
     assert asked >= done.expected_after(first)
+
+
+async def test_assets_in_a_folder_are_known_by_its_manifest(done: Crawl, tmp_path: Path) -> None:
+    page = html("<img src=/a.png><img src=/b.png><img src=/gone.png><img src=/c.png>")
+    image = Answer(headers=(("Content-Type", "image/png"),), body=b"x")
+    with FakeWeb.start(WebSpec(hosts=1, pages=1)) as web:
+        answers = {"/": page, "/gone.png": Answer(status=404), "/a.png": image, "/b.png": image, "/c.png": image}
+        for path, answer in answers.items():
+            web.mount("img.test", path, answer)
+        seeds, places = [f"http://img.test:{web.port}/"], web.resolve_overrides()
+        options = {"crawl__assets": ("images",), "crawl__assets_to": str(tmp_path / "assets")}
+        await crawl(tmp_path, seeds, places, **done.settings(tmp_path, **options))
+        manifest = tmp_path / "assets" / "manifest.jsonl"
+        lines = manifest.read_bytes().splitlines(keepends=True)
+        manifest.write_bytes(b"".join(lines[:-1]))
+        before, lost = len(web.log()), done.settings(tmp_path, **options)
+        result, _ = await rebuild_crawl(settings_for(tmp_path, places, **lost), seeds, [], quiet=True)
+        assert result.info is not None
+        assert (result.info.pages.fetched, result.info.assets.done, result.queued) == (1, 3, 1)
+        await crawl(tmp_path, seeds, places, **lost)
+        assert list(fetches(web.log()[before:])) == [json.loads(lines[-1])["url"]]
+
+
+async def test_an_output_in_a_database_is_refused_with_advice(done: Crawl, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="--records"):
+        await done.rebuild(tmp_path, done.settings(tmp_path), records=["postgresql://me:secret@db.test/shop"])

@@ -16,13 +16,14 @@ import zstandard
 
 from gossamer.errors import BadInput
 from gossamer.frontier.exported import ExportedLine, ExportEnd, ExportHeader
+from gossamer.model.json_codec import encode_value
 from gossamer.sinks.framing import GZIP_MAGIC, ZSTD_MAGIC
+from gossamer.storage.files import flush
 
 ENDINGS = (".gz", ".zst")
 """Endings of files that can be written: the last one selects the compression."""
 _MOST_LINE_BYTES = 256 << 20
 """Longest line that is read: 250 requests with the largest payload, in base64, fit."""
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(ExportedLine).decode
 
 
@@ -61,7 +62,7 @@ class CrawlFileWriter:
                 self.write(ExportEnd(lines=self.lines, sha256=self._hash.hexdigest()))
             self._stream.close()
             self._file.flush()
-            os.fsync(self._file.fileno())
+            flush(self._file.fileno())
             self._file.close()
             if error is None:
                 os.replace(self._part, self._path)
@@ -73,7 +74,7 @@ class CrawlFileWriter:
 
     def write(self, line: ExportedLine) -> None:
         """Write a line."""
-        text = _encode(line) + b"\n"
+        text = encode_value(line) + b"\n"
         self._hash.update(text)
         self._stream.write(text)
         self.lines += 1

@@ -27,16 +27,19 @@ from gossamer.model.crawl import CrawlState, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Output, PageRecord
 from gossamer.model.request import Batch
+from gossamer.net.credentials import hide_secrets
 from gossamer.option_names import named
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
+from gossamer.sinks.assets import ManifestLine, manifest_lines
 from gossamer.sinks.export import open_source
 from gossamer.sinks.open import CSV, SQLITE
 from gossamer.sinks.read import TORN, Source
+from gossamer.sinks.stores.address import is_store
 from gossamer.storage import sqlite
 from gossamer.telemetry.logs import Troubles
 from gossamer.wiring.frontier import read_note, write_note
-from gossamer.wiring.plan import Plan, keeps_index
+from gossamer.wiring.plan import Plan, asset_folder, keeps_index
 
 if TYPE_CHECKING:  # imported late: few crawls have an index
     from gossamer.fresh.index import PageIndex
@@ -91,15 +94,21 @@ class Rebuild:
         self._settings = settings
         self._plan = plan
         self._frontier = frontier
-        self._folder = tempfile.TemporaryDirectory(prefix="gossamer-rebuild-")
-        self._sources = [open_source(path, Path(self._folder.name)) for path in paths]
+        if stores := [path for path in paths if is_store(path)]:
+            raise BadInput(
+                f"{hide_secrets(stores[0])} is a database, and rebuild reads files. Name a file with the records with "
+                "--records; gossamer crawl --fresh fetches all again."
+            )
+        self._paths = paths
+        self._sources: list[Source] = []
         self._on_progress = on_progress
         self._result = RebuildResult()
         self._seeds = frozenset(plan.seeds)
 
     async def run(self) -> RebuildResult:
         """Fill the frontier. Raises BadInput where it knows the crawl already, and what the sources raise."""
-        with self._folder:
+        with tempfile.TemporaryDirectory(prefix="gossamer-rebuild-") as folder:
+            self._sources = [open_source(path, Path(folder)) for path in self._paths]
             await self._check_frontier()
             restorer = self._frontier.restorer(self._plan.crawl, self._plan.terms)
             run = await restorer.open(expires={self._plan.spider: self._plan.terms.expires})
@@ -196,8 +205,18 @@ class Rebuild:
                 if len(found) >= _REQUESTS_AT_ONCE:
                     yield found
                     found = []
+        for line in self._assets():
+            found += crawl.asset(line)
+            if len(found) >= _REQUESTS_AT_ONCE:
+                yield found
+                found = []
         if found:
             yield found
+
+    def _assets(self) -> Iterator[ManifestLine]:
+        """Yield what the folder of assets tells of the crawl's, if it has one."""
+        folder = asset_folder(self._settings)
+        return manifest_lines(Path(folder), self._plan.crawl.id.crawlid) if folder else iter(())
 
     def _lacks_links(self, source: Source) -> bool:
         """Return whether a source tells neither the bodies nor the links of pages."""

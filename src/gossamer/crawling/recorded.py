@@ -22,8 +22,9 @@ from gossamer.model.record import PageRecord
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Payload, Settlement, pack
 from gossamer.policy.priorities import child_priority
 from gossamer.policy.retry import is_unanswered
-from gossamer.policy.urls import host, registered_domain
+from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed
 from gossamer.settings import Settings
+from gossamer.sinks.assets import ManifestLine
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.wiring.plan import Plan
@@ -73,6 +74,7 @@ class RecordedCrawl:
         )
         data_epoch = partial(getattr, frontier, "data_epoch")
         self._memory = SharedMemory(SeenCache(settings.worker.seen_cache, data_epoch=data_epoch))
+        self._asset_seed = spider_seed(frontier.secret, ASSET_SPIDER)
         self._contexts: dict[str, Context | None] = {}
         """By spider; None: it is not here."""
         tally = Tally()
@@ -119,6 +121,18 @@ class RecordedCrawl:
             depth=record.depth,
             kept_url=record.url if kept else "",
         )
+        return found
+
+    def asset(self, line: ManifestLine) -> list[RestoredRequest]:
+        """Return the request of an asset, a file that a page embeds or links, and the URL that it was redirected to."""
+        outcome = Outcome.FETCHED
+        if not line.success:
+            outcome = Outcome.DROPPED if line.reason in _DROPS else Outcome.FAILED
+        found = []
+        for url in dict.fromkeys((line.url, line.response_url or line.url)):
+            value = fingerprint(url, seed=self._asset_seed)
+            found.append(RestoredRequest(ASSET_SPIDER, registered_domain(host(url)), value, None))
+        found[0] = found[0]._replace(outcome=outcome, reason=line.reason)
         return found
 
     def _is_kept(self, record: PageRecord, outcome: Outcome) -> bool:

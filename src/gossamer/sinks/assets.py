@@ -74,11 +74,20 @@ def check_asset_folder(path: str) -> None:
         raise BadInput(f"{folder} {fault}. Name another folder.", option="assets_to")
 
 
-class _Line(msgspec.Struct):
+class ManifestLine(msgspec.Struct):
     """A line of a manifest, as far as it is read."""
 
     file: str
     crawlid: str
+    url: str = ""
+    response_url: str = ""
+    success: bool = False
+    reason: str = ""
+
+
+def manifest_lines(folder: Path, crawl_id: str) -> "Iterator[ManifestLine]":
+    """Yield the lines of one crawl in the manifest of a folder. Raises BadInput if no crawl wrote it."""
+    return (line for line in _lines(folder) if line.crawlid == crawl_id)
 
 
 _NAME = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{62}(?:\.[a-z0-9]+)?")
@@ -107,9 +116,9 @@ def empty_folder(folder: Path) -> None:
             os.truncate(folder / MANIFEST, 0)  # last: after a kill, the manifest still names what is left
 
 
-def _lines(folder: Path) -> Iterator[_Line]:
+def _lines(folder: Path) -> Iterator[ManifestLine]:
     """Yield the lines of a manifest but an unfinished last one, which a kill may leave."""
-    decode = msgspec.json.Decoder(_Line).decode
+    decode = msgspec.json.Decoder(ManifestLine).decode
     with suppress(FileNotFoundError), (folder / MANIFEST).open("rb") as manifest:
         for line in manifest:
             if line.endswith(b"\n"):
