@@ -112,6 +112,11 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     """Largest JavaScript heap of a page in MiB."""
 
 
+_Streams = tuple[socket.socket, socket.socket, socket.socket]
+"""Standard streams of a browser: input, output and error. They are sockets, because uvloop closes the descriptor of a
+pipe twice: the second time it may be that of a file which another thread has just opened."""
+
+
 class _Pipes(NamedTuple):
     """This program's ends of the pipes of a browser."""
 
@@ -129,6 +134,8 @@ class _Started(NamedTuple):
     """First one of the browser, which leads the group of all others."""
     janitor: subprocess.Popen[bytes]
     folder: Path
+    streams: _Streams
+    """This program's ends of the standard streams."""
 
 
 class Browser:
@@ -165,7 +172,7 @@ class Browser:
         except BaseException:
             fence.close()
             raise
-        browser = cls(started, fence, await _open_pipes(started.process))
+        browser = cls(started, fence, await _open_pipes(started.streams))
         try:
             await browser._check_version(options)
         except BaseException:
@@ -242,16 +249,17 @@ def _place(user: BrowserUser | None) -> Path:
     return place if user is None or is_open else Path("/tmp")  # noqa: S108 (nothing can guess the folder's name)
 
 
-async def _open_pipes(process: subprocess.Popen[bytes]) -> _Pipes:
+async def _open_pipes(streams: _Streams) -> _Pipes:
     """Connect this program's ends of the pipes to the event loop."""
     loop = asyncio.get_running_loop()
     readers, transports = [], []
-    for pipe in (process.stdout, process.stderr):
+    commands_end, *read_ends = streams
+    for pipe in read_ends:
         reader = asyncio.StreamReader(limit=_STREAM_BYTES)
         transport, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), pipe)
         transports.append(transport)
         readers.append(reader)
-    _, commands = await loop.connect_write_pipe(CommandPipe, process.stdin)
+    _, commands = await loop.connect_write_pipe(CommandPipe, commands_end)
     return _Pipes(readers[0], commands, readers[1], tuple(transports))
 
 
@@ -275,7 +283,7 @@ def _start_processes(options: LaunchOptions, port: int) -> _Started:
             fcntl.flock(held, fcntl.LOCK_EX)
             if options.user is not None:
                 os.chown(folder, *options.user)
-            process = _start_browser(options, folder, port, held)
+            process, streams = _start_browser(options, folder, port, held)
         finally:
             os.close(held)
     except BaseException:
@@ -286,7 +294,7 @@ def _start_processes(options: LaunchOptions, port: int) -> _Started:
     assert janitor.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it was killed
         janitor.stdin.write(b"%d\n" % process.pid)
-    return _Started(process, janitor, folder)
+    return _Started(process, janitor, folder, streams)
 
 
 def _delete_left_folders(place: Path, user: BrowserUser | None) -> None:
@@ -305,9 +313,11 @@ def _delete_left_folders(place: Path, user: BrowserUser | None) -> None:
                 os.close(held)
 
 
-def _start_browser(options: LaunchOptions, folder: Path, port: int, held: int) -> subprocess.Popen[bytes]:
-    """Start the browser. It sees nothing of this process's environment but the path and the language. `held`:
-    descriptor that its processes keep open."""
+def _start_browser(
+    options: LaunchOptions, folder: Path, port: int, held: int
+) -> tuple[subprocess.Popen[bytes], _Streams]:
+    """Start the browser. Returns also this program's ends of its standard streams. The browser sees nothing of this
+    process's environment but the path and the language. `held`: descriptor that its processes keep open."""
     flags = [
         *_FLAGS,
         f"--proxy-server=http://127.0.0.1:{port}",
@@ -320,7 +330,16 @@ def _start_browser(options: LaunchOptions, folder: Path, port: int, held: int) -
     home = str(folder)
     environment = kept | {"HOME": home, "TMPDIR": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
     command = ("/bin/sh", "-c", _LAUNCHER, "sh", options.program, *flags)
-    return _start(command, options.user, environment, folder, output=subprocess.PIPE, held=(held,))
+    ours, theirs = zip(*(socket.socketpair() for _ in range(3)), strict=True)
+    try:
+        return _start(command, options.user, environment, folder, streams=theirs, held=(held,)), ours
+    except BaseException:
+        for end in ours:
+            end.close()
+        raise
+    finally:
+        for end in theirs:
+            end.close()
 
 
 def _start(
@@ -329,16 +348,21 @@ def _start(
     environment: Mapping[str, str],
     folder: Path,
     *,
-    output: int = subprocess.DEVNULL,
+    streams: _Streams | None = None,
     held: tuple[int, ...] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a process that leads a group. `output`: its standard output and its standard error. `held`: descriptors
-    that it inherits."""
+    """Start a process that leads a group. `streams`: its standard streams; None: a pipe as its input, and nowhere to
+    write to. `held`: descriptors that it inherits."""
+    reads, writes, complains = (
+        (subprocess.PIPE, subprocess.DEVNULL, subprocess.DEVNULL)
+        if streams is None
+        else (end.fileno() for end in streams)
+    )
     return subprocess.Popen(
         command,
-        stdin=subprocess.PIPE,
-        stdout=output,
-        stderr=output,
+        stdin=reads,
+        stdout=writes,
+        stderr=complains,
         pass_fds=held,
         bufsize=0,
         env=environment,
