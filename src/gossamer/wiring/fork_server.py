@@ -140,11 +140,12 @@ class ForkServer:
     async def _fork(self, report: int) -> tuple[ForkedProcess, int]:
         with contextlib.ExitStack() as after:
             after.callback(os.close, report)
-            theirs, ours = os.pipe()
-            after.callback(os.close, theirs)
-            stdin, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, os.fdopen(ours, "wb"))
+            # No pipe: uvloop closes its descriptor twice, the second time perhaps that of another thread's file.
+            theirs, ours = socket.socketpair()
+            after.callback(theirs.close)
+            stdin, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, ours)
             try:
-                pid, number = await self._ask(b"fork", [theirs, report])
+                pid, number = await self._ask(b"fork", [theirs.fileno(), report])
                 if pid < 0:
                     raise OSError(-pid, os.strerror(-pid))
                 return ForkedProcess(self, pid, stdin), number

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -261,19 +262,20 @@ class WorkerProcesses:
     async def _run_process(self, number: int) -> int:
         """Run one process to its end, and return its exit code; negative: the number of the signal that killed it.
         Raises OSError if it cannot be started."""
-        read_fd, write_fd = os.pipe()
+        # No pipe: uvloop closes its descriptor twice, the second time perhaps that of another thread's file.
+        ours, theirs = socket.socketpair()
         try:
             reader = asyncio.StreamReader(limit=_LONGEST_REPORT_BYTES)
             transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_fd, "rb")
+                lambda: asyncio.StreamReaderProtocol(reader), ours
             )
             try:
-                process, report_fd = await _start_process(write_fd)
+                process, report_fd = await _start_process(theirs.fileno())
             except BaseException:
                 transport.close()
                 raise
         finally:
-            os.close(write_fd)  # only the process holds this end now, so that reading ends with the process
+            theirs.close()  # only the process holds this end now, so that reading ends with the process
         self._alive[number] = process
         try:
             assert process.stdin
