@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
 EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds analytics analytics-programs docs dist release proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds analytics analytics-programs docs dist release proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
@@ -60,6 +60,9 @@ bench-view: setup  ## What the performance view costs a Scrapy process and a wor
 
 bench-browser: setup  ## Memory of a crawl of 2,000 rendered pages: about six minutes.
 	$(BIN)/python -m bench.browser_memory $(ARGS)
+
+bench-rendering: setup  ## CPU of a rendered page, beside scrapy-playwright and Crawlee: some minutes.
+	$(BIN)/python -m bench.browser_comparison $(ARGS)
 
 bench-cases: setup  ## Seven spiders, each diagnosed, and run again with the advice followed: six minutes.
 	$(BIN)/python -m bench.cases $(ARGS)
@@ -149,6 +152,7 @@ lock:  ## Pin every dependency with hashes and no addresses (needs uv).
 	$(LOCK) --group docs -o requirements-docs.lock
 	$(LOCK) --group dist -o requirements-dist.lock
 	$(LOCK) --group uv -o requirements-uv.lock
+	$(LOCK) --python-version 3.11 bench/peers/browsers.in -o bench/peers/browsers.lock
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
