@@ -60,7 +60,7 @@ def _each_dashboard_shows_both(api: int, port: int) -> None:
             until(lambda own=own: "nightly" in httpx.get(f"http://127.0.0.1:{own}/ui/crawls").text)
             assert "local" in client.get("/nodes").text
             audit = client.get("/audit").text
-            assert audit.count('rel="next"') == audit.count('role="status"') == 0
+            assert audit.count('rel="next"') == audit.count('class="notice"') == 0
             shown = re.findall(r"<td>(Crawl service|Scrapy projects)</td>.*<code>([a-z.]+)</code>", audit)
             assert {("Crawl service", "crawl.submit"), ("Scrapy projects", "schedule.create")} <= set(shown)
     # What a manager's visitor changes in the crawl service is in the manager's audit.
