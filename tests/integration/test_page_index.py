@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from gossamer.bus.base import Topics
+from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadInput
 from gossamer.fresh.database import open_database
 from gossamer.fresh.index import PageIndex
@@ -21,7 +22,9 @@ from gossamer.policy.change_dates import FIRST_TRUST
 from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits
 from gossamer.policy.sketches import sketch_of
 from gossamer.policy.urls import fingerprint
+from gossamer.scrapy.fresh_index import FreshIndex, KnownPage, packed_response, unpacked_response
 from gossamer.services.recrawler import Recrawler
+from gossamer.telemetry.logs import Troubles
 from tests.servers.postgresql import PostgreSql, postgresql
 
 NOW = 1_790_000_000.0
@@ -539,3 +542,27 @@ def test_visits_become_due_in_windows_only(index: PageIndex) -> None:
     assert due() == [36, 25]
     assert visited(25) == {"a.test/x"}
     assert visited(36.5) == {"a.test/news/x"}
+
+
+async def test_the_index_of_a_scrapy_project_returns_what_was_stored(address: str) -> None:
+    crawl = CrawlId("app", "shop")
+    page = KnownPage(1, -2, True, 'W/"tag"', "date", packed_response([("A", ["1", "2"])], b"body"))
+    index = FreshIndex(address, crawl, Retrier(Troubles()))
+    await index.open()
+    try:
+        assert await index.look_up(-5) is None
+        await asyncio.gather(*(index.store(key, page._replace(content=key)) for key in range(-700, 700)))
+        found = await asyncio.gather(*(index.look_up(key) for key in range(-701, 700)))
+        assert found == [None, *(page._replace(content=key) for key in range(-700, 700))]
+        await index.store(7, None)
+    finally:
+        await index.close()
+    again = FreshIndex(address, crawl, Retrier(Troubles()))
+    again.store_now([(8, KnownPage(3, 4, has_requests=False))])
+    await again.open()
+    assert [await again.look_up(key) for key in (6, 7, 8)] == [page._replace(content=6), None, KnownPage(3, 4, False)]
+    assert unpacked_response(page.response) == ([("A", ["1", "2"])], b"body")
+    await again.close()
+    if "://" not in address:
+        with pytest.raises(BadInput, match="the index of another crawl, app/shop"):
+            await FreshIndex(address, CrawlId("app", "other"), Retrier(Troubles())).open()

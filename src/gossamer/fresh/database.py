@@ -195,9 +195,9 @@ class PostgreSqlIndex:
         self.close()
 
 
-def open_database(address: str, name: str) -> IndexDatabase:
+def open_database(address: str, name: str, *, prefix: str = _SCHEMA_PREFIX) -> IndexDatabase:
     """Open the database of an index: the path of a SQLite file, or postgresql://HOST/DATABASE. `name`: of the index
-    among others of that database. Raises BadInput or SinkError."""
+    among others of that database; `prefix`: of its schema. Raises BadInput or SinkError."""
     if not is_store(address):
         if "://" in address:
             raise BadInput(f"cannot use {address}. {_ADDRESSES}", option="index")
@@ -205,7 +205,7 @@ def open_database(address: str, name: str) -> IndexDatabase:
     parsed = StoreAddress.parse(address)
     if parsed.kind != "postgresql":
         raise BadInput(f"cannot keep an index in {parsed}. {_ADDRESSES}", option="index")
-    return PostgreSqlIndex(parsed, f"{_SCHEMA_PREFIX}{name}")
+    return PostgreSqlIndex(parsed, f"{prefix}{name}")
 
 
 def index_versions(place: str) -> dict[str, object]:

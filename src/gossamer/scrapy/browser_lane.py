@@ -71,6 +71,10 @@ class ScrapyBrowserLane:
             return False
         return self._rules.is_asked(request)
 
+    def may_render(self, request: Request) -> bool:
+        """Return whether a browser may build the page of a request: it is asked for, or its page decides."""
+        return bool(request._meta and RENDER_KEY in request._meta) or self.is_wanted
+
     def fault(self, request: Request) -> str:
         """Return what is wrong with `render` in the meta of a request that has it. Empty: nothing."""
         try:

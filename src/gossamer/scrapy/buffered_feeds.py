@@ -5,14 +5,18 @@ Fixed: data that a file refuses stays in order and is written before later data.
 
 import contextlib
 from collections import deque
-from typing import IO, Any, cast
+from collections.abc import Mapping
+from typing import IO, Any, Final, cast
 
 from scrapy import Spider
 from scrapy.crawler import Crawler
-from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage
+from scrapy.extensions.feedexport import FeedExporter, FileFeedStorage, StdoutFeedStorage
 
 from gossamer.errors import SinkError
-from gossamer.scrapy.feeds import FeedFile
+from gossamer.scrapy.feeds import FeedFile, WholeFileStorage
+
+_LINES: Final = ("jsonlines", "jsonl", "jl", "csv")
+"""Formats in which each item is whole when it is written."""
 
 _PIECE_BYTES = 512
 """Bytes of one write to a feed's file. May be smaller, which costs calls. Must not exceed the file's buffer: a buffered
@@ -91,6 +95,15 @@ class FeedFiles:
                 if isinstance(storage, type) and issubclass(storage, FileFeedStorage):
                     exporter.storages[scheme] = self._with_patient_files(storage)
 
+    @property
+    def has_late_feeds(self) -> bool:
+        """True if a feed is whole, or in its place, only at the end of the crawl: a killed process loses its items."""
+        return any(
+            is_late(uri, options, exporter.storages)
+            for exporter in self._exporters
+            for uri, options in exporter.feeds.items()
+        )
+
     async def flush(self) -> None:
         """Hand all buffered data to the operating system, so that it survives SIGKILL (not a power cut).
 
@@ -125,3 +138,11 @@ class FeedFiles:
 
         PatientStorage.__name__ = storage.__name__
         return PatientStorage
+
+
+def is_late(uri: str, options: Mapping[str, Any], storages: Mapping[str, Any]) -> bool:
+    """Return whether items of a feed survive the death of the process only when the feed was closed."""
+    storage = storages.get(uri.partition(":")[0] if "://" in uri or uri.startswith("stdout:") else "file")
+    is_direct = isinstance(storage, type) and issubclass(storage, FileFeedStorage | StdoutFeedStorage)
+    is_whole = isinstance(storage, type) and issubclass(storage, WholeFileStorage)
+    return not is_direct or is_whole or options.get("format") not in _LINES or bool(options.get("postprocessing"))

@@ -56,6 +56,7 @@ class EngineAdapter:
             (engine.downloader, "per_slot_settings"),
             (engine.downloader.middleware, "_add_middleware"),
             (engine.downloader.handlers, "_get_handler"),
+            (engine.scraper.spidermw, "_add_middleware"),
         ):
             if not hasattr(owner, name):
                 raise BadInput(
@@ -110,6 +111,14 @@ class EngineAdapter:
     def add_downloader_middleware(self, middleware: object) -> None:
         """Add a downloader middleware, closer to the downloader than all others."""
         self._engine.downloader.middleware._add_middleware(middleware)
+
+    def ask_before_others(self, process_request: Callable[[Request], Awaitable[None]]) -> None:
+        """Await `process_request` for each request before all downloader middlewares."""
+        self._engine.downloader.middleware.methods["process_request"].appendleft(process_request)
+
+    def add_spider_middleware(self, middleware: object) -> None:
+        """Add a spider middleware, closer to the spider than all others."""
+        self._engine.scraper.spidermw._add_middleware(middleware)
 
     def proxy_pool(self) -> ProxyPoolMiddleware | None:
         """Return the project's pool of proxies. None: it has none."""

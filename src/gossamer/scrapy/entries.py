@@ -293,6 +293,13 @@ def serialize(request: Request, spider: Spider, *, url: str) -> Payload:
     return Payload(method=request.method, body=body, scrapy=encode(fields))
 
 
+def callback_identity(request: Request) -> bytes:
+    """Return the name and the arguments of the callback as bytes, which differ where the result of the callback for the
+    same page may differ. Raises Unstorable."""
+    name = getattr(request.callback, "__name__", "")
+    return encode({"callback": name, "cb_kwargs": _plain(request.cb_kwargs, "cb_kwargs")})
+
+
 def deserialize(payload: Payload, spider: Spider, *, url: str, priority: int) -> Request:
     """Return the request of a payload. `url` and `priority` are the entry's; the payload's own values override them.
 

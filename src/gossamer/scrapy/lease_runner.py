@@ -28,7 +28,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from scrapy import Request, Spider
@@ -71,6 +71,9 @@ from gossamer.scrapy.spider_attributes import SpiderAttributes
 from gossamer.scrapy.start import Inbox
 from gossamer.telemetry.logs import Troubles
 from gossamer.worker.seen import SeenCache
+
+if TYPE_CHECKING:
+    from gossamer.scrapy.fresh_visits import FreshVisits
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +127,8 @@ class LeaseRunner:
         self._redirects: deque[ActiveLease] = deque()
         """Active leases that continue with a redirect, which Scrapy gets next: the frontier has granted its hit."""
         self._attributes = SpiderAttributes(crawler.spider)
+        self._visits: FreshVisits | None = None
+        """Visits of pages in an incremental run. None: all pages are handled."""
         self._suspect: Lease | None = None
         """The suspect, from its turn until it is certain that its lease does not continue. Meanwhile no other lease is
         started or taken."""
@@ -314,6 +319,10 @@ class LeaseRunner:
             active.handled = True
             self._end(active)  # settles nothing, because the lease is not held
             return succeed(None)
+        if active is not None and self._visits is not None and self._visits.skips(active, result):
+            active.handled = True
+            self._end(active)
+            return succeed(None)
         parent = active or self._local.parent_of(request)
         token = CURRENT_LEASE.set(parent)
         try:
@@ -401,6 +410,8 @@ class LeaseRunner:
             settlement = final
         self._release_suspect(active.lease)
         await self._retrier.write_output(self._feeds.flush)
+        if self._visits is not None:
+            await self._visits.settle(active)
         batches = list(active.batches.values())
         batches = await self._retrier.call_frontier(lambda: self._filter_batches(batches))
         outputs = self._records(settlement, active)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import msgspec
 from scrapy import Request, Spider
@@ -45,6 +46,9 @@ from gossamer.scrapy.entries import (
 )
 from gossamer.scrapy.spider_attributes import Snapshot
 from gossamer.worker.seen import SeenCache
+
+if TYPE_CHECKING:
+    from gossamer.scrapy.fresh_visits import PageVisit
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +95,8 @@ class ActiveLease:
     """True once Scrapy has handled the result: the callback is exhausted, its items are through the pipelines."""
     ended: bool = False
     """True once its settlement has begun. Later requests are not its children."""
+    visit: "PageVisit | None" = None
+    """The visit of the page, in an incremental run. None: the page is not compared."""
     batches: dict[BatchKey, Batch] = field(default_factory=dict)
     """Child requests that enter the frontier before the lease is settled."""
 

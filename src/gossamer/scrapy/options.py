@@ -99,6 +99,21 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
         "What `render` in the meta of requests may have, for all rendered requests: `steps`, `wait`, `capture`, "
         "`screenshot`, `seconds`, `quiet`, `other_sites`, `load`. On the command line: JSON",
     ),
+    "GOSSAMER_FRESH": (
+        False,
+        "Incremental runs: True: pages that are as they were in an earlier run give no items, and are asked for by "
+        "conditional requests; all: all pages are handled, for example after a change of the spider, and remembered",
+    ),
+    "GOSSAMER_FRESH_INDEX": (
+        "",
+        "Index of the pages of earlier runs: path of a SQLite file, or postgresql://USER@HOST/DATABASE for processes "
+        "on several machines. Empty: a file of the crawl in the folder `scrapy` of GOSSAMER_DATA_DIR",
+    ),
+    "GOSSAMER_FRESH_LEVEL": (
+        "bytes",
+        "Difference by which a page has changed: any of its bytes, or of its main text, without scripts, menus, "
+        "headers, footers, times and forms (text)",
+    ),
     "GOSSAMER_PERFORMANCE_LOG": (
         5.0,
         "Seconds between two lines of `gossamer.scrapy.PerformanceView` in the log. 0: none",

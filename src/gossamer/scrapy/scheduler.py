@@ -13,7 +13,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import BaseScheduler
@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.worker_session import WorkerSession
-from gossamer.errors import BadInput, BrowserMissing, CrawlRefused, FrontierError, FrontierUnavailable
+from gossamer.errors import BadInput, BrowserMissing, CrawlRefused, FrontierError, FrontierUnavailable, SinkError
 from gossamer.frontier.base import AddResult, Lane
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Run, Terms
@@ -40,11 +40,15 @@ from gossamer.scrapy.entries import RENDER_KEY, EntryEncoder, Unstorable, add_to
 from gossamer.scrapy.lease_runner import LeaseRunner
 from gossamer.scrapy.leasing import CURRENT_LEASE, ActiveLease, LeaseFetcher, RunKey, known_filter, run_key
 from gossamer.scrapy.options import SchedulerOptions, abort, read_options, runs_alone
+from gossamer.scrapy.proxies import setting
 from gossamer.scrapy.refusals import RefusalCounter
 from gossamer.scrapy.start import Inbox, StartClaims, join, on_crawl_end, wait_for_frontier
 from gossamer.sinks.base import Fanout, Sink
 from gossamer.wiring.frontier import connect
 from gossamer.wiring.refusals import load_refusals
+
+if TYPE_CHECKING:
+    from gossamer.scrapy.fresh_visits import FreshOptions, FreshVisits
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +102,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             options = self._read_options(crawler)
             engine.check_supported()
             self._browser = ScrapyBrowserLane(crawler, engine, options.settings)
+            self._fresh = self._read_fresh_options(crawler)
         except (BadInput, BrowserMissing) as error:
             abort(error)
         super().__init__(crawler, engine, options)
@@ -120,6 +125,14 @@ class Scheduler(LeaseRunner, BaseScheduler):
         """Read the project's settings. Raises BadInput."""
         assert crawler.spider is not None
         return read_options(crawler.settings, crawler.spider)
+
+    def _read_fresh_options(self, crawler: Crawler) -> "FreshOptions | None":
+        """Read the project's settings of incremental runs. None: there are none. Raises BadInput."""
+        if not setting(crawler.settings, "GOSSAMER_FRESH"):
+            return None
+        from gossamer.scrapy.fresh_visits import read_fresh_options  # most projects have no incremental runs
+
+        return read_fresh_options(crawler.settings)
 
     async def _before_join(self, frontier: ValkeyFrontier) -> None:
         """Prepare the crawl; may change `options`. Raises BadInput and FrontierError."""
@@ -155,7 +168,9 @@ class Scheduler(LeaseRunner, BaseScheduler):
                 self._retrier, lambda: connect(settings, settings.frontier)
             )
             await self._before_join(frontier)
-        except (BadInput, FrontierError) as error:
+            if self._fresh is not None:
+                self._visits = await self._open_visits(self._fresh)
+        except (BadInput, FrontierError, SinkError) as error:
             abort(error)
         self._crawler.signals.connect(self._on_spider_idle, signal=signals.spider_idle)
         self._crawler.signals.connect(self._refusals.on_response, signal=signals.response_received)
@@ -192,6 +207,34 @@ class Scheduler(LeaseRunner, BaseScheduler):
         gc.collect()
         gc.freeze()
         log.info("%s, as %s", self._describe_work(run), self.holder.worker)
+
+    async def _open_visits(self, options: "FreshOptions") -> "FreshVisits":
+        """Open the index of earlier runs. Raises BadInput and SinkError."""
+        from gossamer.scrapy.fresh_index import FreshIndex
+        from gossamer.scrapy.fresh_visits import FreshVisits, index_address
+
+        crawl = self.options.crawl.id
+        address = index_address(options, str(self.options.settings.data_dir), crawl.token)
+        index = FreshIndex(address, crawl, self._retrier)
+        await index.open()
+        if not self.options.fresh:
+            log.warning(
+                "GOSSAMER_FRESH with SCHEDULER_PERSIST: a run visits no page that the crawl has seen in the last "
+                "%g hours (GOSSAMER_RETENTION). Without SCHEDULER_PERSIST, each run visits all pages.",
+                self.options.settings.retention / 3600,
+            )
+        visits = FreshVisits(
+            self._crawler,
+            self._spider,
+            options,
+            index,
+            self._feeds,
+            active=self._active.get,
+            may_render=self._browser.may_render,
+        )
+        self._engine.ask_before_others(visits.look_up)
+        self._engine.add_spider_middleware(visits)
+        return visits
 
     async def _enter_run(self, frontier: ValkeyFrontier, spider: Spider) -> Run:
         """Join the run and become a worker of its pool (the workers that share the crawl's requests)."""
@@ -241,6 +284,8 @@ class Scheduler(LeaseRunner, BaseScheduler):
         self._engine.throttle_start(self._wait_for_start_room, self._claims.claim_item, self._start_before_close)
         self._engine.disable_download_delays()
         self._engine.share_robots()
+        if self._visits is not None:
+            self._engine.add_downloader_middleware(self._visits)
         throttle = SharedThrottle(
             self.frontier,
             self.holder,
@@ -295,6 +340,8 @@ class Scheduler(LeaseRunner, BaseScheduler):
         unsettled = self._committer.pending + self._inbox.pending
         if unsettled:  # the time was over
             log.error("%d requests could not be reported; the frontier gives them to others.", unsettled)
+        if self._visits is not None:
+            await self._visits.close()
         on_crawl_end()
         self._task.remove_done_callback(self._on_task_done)
         self._task.cancel()

@@ -400,3 +400,36 @@ class OffersSpider(scrapy.Spider):
             yield {**key, "title": f"Offer {number}", "price": price, "tags": ["a", str(number)]}
             if number % 20 == 0:
                 await asyncio.sleep(0.02)
+
+
+class Products(LocalSpider):
+    """An item of the list of a shop, and of each product."""
+
+    name = "products"
+    version = ""
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url, "title": response.css("h1::text").get()}
+        for href in response.css("a::attr(href)").getall():
+            yield response.follow(href, self.parse_product, cb_kwargs={"version": self.version})
+
+    def parse_product(self, response: Response, version: str) -> Iterator[Any]:
+        yield {"url": response.url, "title": response.css("h1::text").get() + version}
+
+
+class PoisonedPipeline:
+    """Ends the process or fails, as POISON says, after it got the item of the page `poison`."""
+
+    def __init__(self, poison: str) -> None:
+        self._poison = poison
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> "PoisonedPipeline":
+        return cls(crawler.settings["POISON"])
+
+    def process_item(self, item: Any) -> Any:
+        if item["title"] == "poison" and self._poison == "fails":
+            raise ValueError(item["url"])
+        if item["title"] == "poison" and self._poison == "kills":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item

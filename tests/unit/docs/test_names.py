@@ -28,7 +28,15 @@ FILE = re.compile(r"(?:[\w.-]+/)*\w+\.(?:py|lua)")
 CLASS = re.compile(r"(?<![.\w])[A-Z][a-z]+(?:[A-Z][a-z]+)+\b|\bgossamer(?:\.\w+)*\.[A-Z]\w+")
 IN_TUTORIALS = {"tutorial/spiders/quotes.py", "tutorial/settings.py", "shop.py", "prices.py"}
 """Files that a page tells the reader to write."""
-OF_OTHERS = {"CloseSpider", "RedisSpider", "LinkExtractor", "RFPDupeFilter", "LinkSpider", "WanderingSpider"}
+OF_OTHERS = {
+    "CloseSpider",
+    "HtmlResponse",
+    "RedisSpider",
+    "LinkExtractor",
+    "RFPDupeFilter",
+    "LinkSpider",
+    "WanderingSpider",
+}
 """Classes of Scrapy, scrapy-redis and Scrapy Cluster."""
 
 

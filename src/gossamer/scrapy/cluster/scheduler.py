@@ -78,6 +78,11 @@ class Scheduler(scheduler.Scheduler):
                 f"ITEM_PIPELINES: without {BusPipeline.__module__}.BusPipeline no page would be published; set it to "
                 "None where a pipeline of yours publishes them"
             )
+        if self._read_fresh_options(crawler) is not None:
+            raise BadInput(
+                "GOSSAMER_FRESH is for a spider with a crawl of its own. Crawl requests are kept up to date by their "
+                "field recrawl"
+            )
         options = super()._read_options(crawler)
         return replace(options, crawl=msgspec.structs.replace(options.crawl, pool=SHARED_POOL), stay_open=True)
 

@@ -1,0 +1,218 @@
+"""Incremental runs: an ordinary spider, run again, gives the items of changed pages only, and asks for pages
+conditionally."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.scraping import Scraped, Scraper, together
+from tests.servers.valkey import Server
+
+from .lane import prefix
+
+
+class Shop:
+    """A small site. Pages have an ETag, except those in `without_tags`."""
+
+    def __init__(self) -> None:
+        shop = self
+        self.pages: dict[str, str] = {}
+        self.without_tags: set[str] = set()
+        self.redirects: dict[str, str] = {}
+        self.log: list[tuple[str, int, str]] = []
+        """Path, status and If-None-Match of each request."""
+        self.footers = False
+        """True: no two answers have the same footer."""
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                body = shop.pages.get(self.path, "").encode()
+                if body and shop.footers:
+                    body += f"<footer>{len(shop.log)}</footer>".encode()
+                tag = f'W/"{hashlib.sha1(body).hexdigest()[:8]}"'
+                condition = self.headers.get("If-None-Match", "")
+                status = 200 if body else 404
+                if self.path in shop.redirects:
+                    status, body = 302, b""
+                elif condition == tag:
+                    status, body = 304, b""
+                shop.log.append((self.path, status, condition))
+                self.send_response(status)
+                self.send_header("Content-Type", "text/html")
+                if status == 302:
+                    self.send_header("Location", shop.redirects[self.path])
+                if self.path not in shop.without_tags and status in (200, 304):
+                    self.send_header("ETag", tag)
+                if status != 304:
+                    self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def products(self, *names: str) -> None:
+        """Set the list of products."""
+        self.pages["/"] = "<h1>list</h1>" + "".join(f'<a href="/{name}">{name}</a>' for name in names)
+        for name in names:
+            self.pages.setdefault(f"/{name}", f"<h1>{name}</h1>")
+
+    def asked(self) -> dict[str, tuple[int, bool]]:
+        """Return status and whether it was asked conditionally, by path. They are forgotten."""
+        found = {path: (status, bool(condition)) for path, status, condition in self.log if path != "/robots.txt"}
+        self.log.clear()
+        return found
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    site = Shop()
+    thread = threading.Thread(target=site.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    yield site
+    site.server.shutdown()
+    site.server.server_close()
+    thread.join()
+
+
+def scraper(folder: Path, server: Server, shop: Shop, name: str, *, version: str = "", **settings: Any) -> Scraper:
+    given = {
+        "GOSSAMER_FRESH": "True",
+        "GOSSAMER_DATA_DIR": str(folder / "data"),
+        "GOSSAMER_PREFIX": prefix(folder),
+        "GOSSAMER_WORKER__HEARTBEAT": "1",
+        "GOSSAMER_ALLOW_NETWORKS": "127.0.0.0/8",
+        "DOWNLOAD_DELAY": "0",
+    }
+    arguments = {"seeds": f"{shop.url}/", "version": version}
+    return Scraper(
+        folder, "products", frontier=server.address, name=name, settings=given | settings, arguments=arguments
+    )
+
+
+def crawl(folder: Path, server: Server, shop: Shop, name: str, **settings: Any) -> Scraped:
+    with scraper(folder, server, shop, name, **settings) as running:
+        done = running.finish()
+    assert done.exit_code == 0, done.log
+    return done
+
+
+def titles(done: Scraped) -> list[str]:
+    return sorted(str(item["title"]) for item in done.items)
+
+
+ADDON = {"ADDONS": json.dumps({"gossamer.scrapy.Addon": 0})}
+
+
+def test_the_next_run_gives_the_items_of_changed_and_new_pages(tmp_path: Path, server: Server, shop: Shop) -> None:
+    shop.products("a", "b", "c", "d")
+    shop.without_tags = {"/c"}
+    first = crawl(tmp_path, server, shop, "first")
+    assert titles(first) == ["a", "b", "c", "d", "list"]
+    assert not any(conditional for _, conditional in shop.asked().values())
+
+    again = crawl(tmp_path, server, shop, "again")
+    assert titles(again) == []
+    assert shop.asked() == {
+        "/": (304, True), "/a": (304, True), "/b": (304, True), "/c": (200, False), "/d": (304, True),
+    }  # fmt: skip
+    assert again.stats["gossamer/fresh/unchanged"] == 5
+    assert again.stats["gossamer/fresh/not_modified"] == 4
+
+    shop.pages["/b"] = "<h1>b is cheaper</h1>"
+    changed = crawl(tmp_path, server, shop, "changed")
+    assert titles(changed) == ["b is cheaper"], "found by the list, although that has not changed"
+
+    shop.products("a", "b", "e")
+    shop.redirects["/a"] = "/x"
+    shop.pages["/x"] = "<h1>x</h1>"
+    shop.asked()
+    found = crawl(tmp_path, server, shop, "found")
+    assert titles(found) == ["e", "list", "x"]
+    assert found.stats["gossamer/fresh/new"] == 2
+    asked = shop.asked()
+    assert asked["/a"] == (302, True)
+    assert asked["/x"] == (200, False), "the page behind a redirect is another one"
+
+
+def test_a_page_whose_item_failed_or_whose_callback_gets_other_arguments_gives_its_items_again(
+    tmp_path: Path, server: Server, shop: Shop
+) -> None:
+    shop.products("a", "poison")
+    pipeline = {"ITEM_PIPELINES": json.dumps({"tests.integration.scrapy_lane.spiders.PoisonedPipeline": 1})}
+    assert titles(crawl(tmp_path, server, shop, "1", POISON="fails", **pipeline)) == ["a", "list"]
+    assert titles(crawl(tmp_path, server, shop, "2")) == ["poison"]
+    assert titles(crawl(tmp_path, server, shop, "3", version=" 2")) == ["a 2", "poison 2"]
+    assert titles(crawl(tmp_path, server, shop, "4", version=" 2", GOSSAMER_FRESH="all")) == ["a 2", "list", "poison 2"]
+    del shop.pages["/a"]
+    assert titles(crawl(tmp_path, server, shop, "5", version=" 2")) == []
+    shop.products("a", "poison")
+    assert titles(crawl(tmp_path, server, shop, "6", version=" 2")) == ["a 2"], "a page that comes back is new"
+
+
+def test_a_process_that_dies_between_an_item_and_the_record_of_its_page_loses_nothing(
+    tmp_path: Path, server: Server, shop: Shop
+) -> None:
+    shop.products("a", "b", "c", "d")
+    faults = {"EXTENSIONS": json.dumps({"tests.integration.scrapy_lane.fresh_faults.DiesBeforeStoring": 0})}
+    with scraper(tmp_path, server, shop, "killed", **faults) as running:
+        killed = running.finish()
+    assert killed.exit_code != 0
+    assert killed.items
+    rest = crawl(tmp_path, server, shop, "rest")
+    assert {*titles(killed), *titles(rest)} == {"a", "b", "c", "d", "list"}
+    assert titles(crawl(tmp_path, server, shop, "again")) == []
+
+
+def test_pages_in_a_feed_that_a_killed_process_has_not_written_give_their_items_again(
+    tmp_path: Path, server: Server, shop: Shop
+) -> None:
+    shop.products("poison", "a", "b")  # the last link comes first
+
+    def run(name: str, poison: str) -> list[str]:
+        feed = tmp_path / f"{name}.json"
+        settings = {
+            "FEEDS": json.dumps({str(feed): {"format": "json"}}),
+            "ITEM_PIPELINES": json.dumps({"tests.integration.scrapy_lane.spiders.PoisonedPipeline": 1}),
+            "POISON": poison,
+            "CONCURRENT_REQUESTS": "1",
+        }
+        with scraper(tmp_path, server, shop, name, **settings) as running:
+            done = running.finish()
+        assert (done.exit_code == 0) == (poison != "kills"), done.log
+        return [] if poison == "kills" else [item["title"] for item in json.loads(feed.read_bytes() or b"[]")]
+
+    assert run("killed", "kills") == []
+    assert {*run("rest", "none"), *run("again", "none")} == {"a", "b", "list", "poison"}
+
+
+def test_processes_share_the_index_and_a_footer_is_no_change_of_the_text(
+    tmp_path: Path, server: Server, shop: Shop
+) -> None:
+    names = [f"p{number:02}" for number in range(20)]
+    shop.products(*names)
+    shop.footers = True
+
+    def run(round: str) -> list[str]:
+        settings = {**ADDON, "GOSSAMER_FRESH_LEVEL": "text", "CONCURRENT_REQUESTS_PER_DOMAIN": "2"}
+        running = [scraper(tmp_path, server, shop, f"{round}-{one}", **settings) for one in "ab"]
+        done = together(running)
+        assert [part.exit_code for part in done] == [0, 0], done[0].log
+        assert len(shop.log) == len(shop.asked()), "no page was asked for twice"
+        return sorted(title for part in done for title in titles(part))
+
+    assert run("first") == sorted(["list", *names])
+    shop.pages["/p07"] = "<h1>changed</h1>"
+    assert run("second") == ["changed"]

@@ -1,0 +1,60 @@
+"""Settings of incremental runs, and feeds whose items a killed process would lose."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.extensions.feedexport import FileFeedStorage, S3FeedStorage, StdoutFeedStorage
+from scrapy.settings import Settings
+
+from gossamer.errors import BadInput
+from gossamer.scrapy.buffered_feeds import is_late
+from gossamer.scrapy.feeds import WholeFileStorage
+from gossamer.scrapy.fresh_visits import FreshOptions, read_fresh_options
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, None),
+        ({"GOSSAMER_FRESH": "False"}, None),
+        ({"GOSSAMER_FRESH": True}, FreshOptions("", "bytes", handles_all=False)),
+        (
+            {"GOSSAMER_FRESH": "all", "GOSSAMER_FRESH_INDEX": Path("one"), "GOSSAMER_FRESH_LEVEL": "text"},
+            FreshOptions("one", "text", handles_all=True),
+        ),
+    ],
+)
+def test_settings_are_read(given: dict[str, Any], expected: FreshOptions | None) -> None:
+    assert read_fresh_options(Settings(given)) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"GOSSAMER_FRESH": "yesterday"}, "GOSSAMER_FRESH: 'yesterday' is none of"),
+        ({"GOSSAMER_FRESH": True, "GOSSAMER_FRESH_LEVEL": "items"}, "GOSSAMER_FRESH_LEVEL: 'items' is neither"),
+        ({"GOSSAMER_FRESH": True, "HTTPCACHE_ENABLED": True}, "HTTPCACHE_ENABLED"),
+    ],
+)
+def test_what_cannot_work_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        read_fresh_options(Settings(given))
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "late"),
+    [
+        ("/tmp/one.jsonl", {"format": "jsonlines"}, False),
+        ("file:///tmp/one.csv", {"format": "csv"}, False),
+        ("stdout:", {"format": "jsonlines"}, False),
+        ("one.json", {"format": "json"}, True),
+        ("one.jsonl.gz", {"format": "jsonlines", "postprocessing": ["scrapy.GzipPlugin"]}, True),
+        ("s3://bucket/one.jsonl", {"format": "jsonlines"}, True),
+        ("whole://one.jsonl", {"format": "jsonlines"}, True),
+        ("unknown://one.jsonl", {"format": "jsonlines"}, True),
+    ],
+)
+def test_a_feed_is_late_if_it_is_whole_only_at_the_end(uri: str, options: dict[str, Any], late: bool) -> None:
+    storages = {"file": FileFeedStorage, "stdout": StdoutFeedStorage, "s3": S3FeedStorage, "whole": WholeFileStorage}
+    assert is_late(uri, options, storages) is late
