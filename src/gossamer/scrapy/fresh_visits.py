@@ -91,7 +91,7 @@ class PageVisit:
     stored: KnownPage | None
     """The page in the index."""
     known: KnownPage | None
-    """The same if it can be compared with what this visit finds."""
+    """That page, if it can be compared with what this visit finds."""
     conditions: list[str] = field(default_factory=list)
     """Headers that were added to the request."""
     is_not_modified: bool = False
