@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 from h2.errors import ErrorCodes
 
 from gossamer.errors import BadResponse, ConnectionLost, FetchError, FirstByteTimeout, HeadersTooLarge, TlsFailed
+from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, PoolLimits
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, ResponseLimits, Timeouts
 from gossamer.fetch.http_versions import HttpVersions, Wish
@@ -176,6 +178,69 @@ async def test_a_request_that_the_server_has_not_taken_is_sent_again(authority: 
         assert lost.value.repeatable
 
 
+async def test_a_server_that_takes_no_request_cannot_keep_one_for_ever(authority: Authority) -> None:
+    """Every answer pays for one refusal, which may be repeated. After that, a refusal is a failed attempt."""
+
+    def refuse(conversation: Conversation, stream: int, fields: Fields) -> None:
+        if fields[":path"] == "/":
+            conversation.respond(stream, b"hello")
+        else:
+            conversation.h2.reset_stream(stream, ErrorCodes.REFUSED_STREAM)
+
+    async with run_http2(authority.issue(HOST), refuse) as server, open_client(authority) as client:
+        await get(client, server)
+        repeatable = []
+        for _ in range(3):
+            with pytest.raises(ConnectionLost) as lost:
+                await get(client, server, "/refused", send_by=float("inf"))
+            repeatable.append(lost.value.repeatable)
+    assert repeatable == [True, False, False]
+
+
+async def test_bodies_that_the_budget_pauses_go_on(authority: Authority) -> None:
+    """All of one connection, whose own window never runs out."""
+    size = 400 * 1024
+
+    def large(conversation: Conversation, stream: int, _: Fields) -> None:
+        conversation.respond(stream, b"x" * size)
+
+    async with (
+        run_http2(authority.issue(HOST), large) as server,
+        open_client(authority, budget=ByteBudget(100 * 1024)) as client,
+    ):
+        fetched = await asyncio.gather(*(get(client, server) for _ in range(6)))
+        assert {len(one.body) for one in fetched} == {size}
+        assert len(server.connections) == 1
+
+
+async def test_no_request_joins_a_connection_that_has_gone_silent(authority: Authority) -> None:
+    """Else one that is dead would take all requests of a busy site, one after the other."""
+    timeouts = Timeouts(connect=20.0, first_byte=0.3, idle=20.0, total=20.0)
+
+    begun = asyncio.Event()
+
+    def silent(conversation: Conversation, stream: int, fields: Fields) -> None:
+        if fields[":path"] == "/":
+            conversation.respond(stream, b"hello")
+        else:
+            begun.set()
+
+    async with (
+        run_http2(authority.issue(HOST), silent) as server,
+        open_client(authority, timeouts=timeouts) as client,
+    ):
+        await get(client, server)
+        ended = await asyncio.gather(*(get(client, server, "/silent") for _ in range(2)), return_exceptions=True)
+        assert [type(one) for one in ended] == [FirstByteTimeout] * 2
+        begun.clear()
+        held = asyncio.create_task(get(client, server, "/silent"))
+        await begun.wait()
+        await get(client, server)  # this connection is not silent
+        await asyncio.gather(held, return_exceptions=True)
+        assert (await get(client, server)).body == b"hello"
+        assert len(server.connections) == 2
+
+
 async def test_pages_through_a_proxy(authority: Authority) -> None:
     """By CONNECT. All pages take one tunnel."""
     async with run_http2(authority.issue(HOST), page) as server, open_client(authority) as client:
@@ -200,6 +265,78 @@ def test_a_crawl_by_http2(tmp_path: Path, authority: Authority, nginx: Nginx) ->
     pages = [json.loads(line) for line in (tmp_path / "pages.jsonl").read_text().splitlines()]
     assert sorted(one["url"] for one in pages) == sorted(seeds)
     assert (tmp_path / "pages.warc").read_bytes().count(b"WARC-Protocol: h2\r\n") == 30
+
+
+# --- responses that are not as they should be -------------------------------------------------------------------------
+
+READABLE: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {
+    "a connection that is kept": ("200", [("connection", "keep-alive"), ("keep-alive", "timeout=5")], b"hello"),
+    "chunks": ("200", [("transfer-encoding", "chunked")], b"hello"),
+    "spaces": ("200", [("x-spaces", " a ")], b"hello"),
+    "no number": ("200", [("content-length", "many")], b"hello"),
+    "the length of another response": ("304", [("content-length", "5")], b""),
+    "no content": ("204", [("content-length", "5")], b""),
+    "cookies": ("200", [("set-cookie", "a=1"), ("set-cookie", "b=2")], b"hello"),
+}
+MALFORMED: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {
+    "a large letter": ("200", [("Content-Type", "text/html")], b"hello"),
+    "two lines": ("200", [("x", "y\r\nz: 1")], b"hello"),
+    "a zero": ("200", [("x", "y\0")], b"hello"),
+    "a colon": ("200", [("x: y", "z")], b"hello"),
+    "another pseudo header": ("200", [(":path", "/")], b"hello"),
+    "no status": ("hm", [], b"hello"),
+    "too long": ("200", [("content-length", "4")], b"hello"),
+    "too short": ("200", [("content-length", "6")], b"hello"),
+}
+
+
+async def test_an_odd_response_fails_no_other_request(authority: Authority) -> None:
+    """What a browser reads is read; of what it refuses, only that request fails, and the connection stays."""
+    waiting: list[int] = []
+
+    def odd(conversation: Conversation, stream: int, fields: Fields) -> None:
+        path = fields[":path"]
+        if path == "/waits":
+            waiting.append(stream)
+        elif path == "/go":
+            conversation.respond(waiting.pop(), b"hello")
+            conversation.respond(stream)
+        else:
+            status, headers, body = (READABLE | MALFORMED)[unquote(path[1:])]
+            conversation.respond(stream, body, status, headers)
+
+    async with run_http2(authority.issue(HOST), odd) as server, open_client(authority) as client:
+        waits = asyncio.create_task(get(client, server, "/waits"))
+        for name, (status, headers, body) in READABLE.items():
+            fetched = await get(client, server, f"/{quote(name)}")
+            assert (fetched.status, fetched.body) == (int(status), body), name
+            assert fetched.headers == [(key, value.strip()) for key, value in headers], name
+        for name in MALFORMED:
+            with pytest.raises(BadResponse):
+                await get(client, server, f"/{quote(name)}", send_by=float("inf"))
+        await get(client, server, "/go")
+        assert (await waits).body == b"hello"
+        assert len(server.connections) == 1
+
+
+async def test_requests_that_fail_together_have_their_own_errors(authority: Authority) -> None:
+    """Each with its own response, as far as it came, and with another attempt: one server's frames do not show which
+    request is to blame."""
+    begun: list[Conversation] = []
+
+    def break_off(conversation: Conversation, stream: int, fields: Fields) -> None:
+        if fields[":path"] == "/":
+            return conversation.respond(stream, b"hello")
+        conversation.respond(stream, fields[":path"].encode(), end=False)
+        begun.append(conversation)
+        return conversation.write(b"\xff" * 1000) if len(begun) == 4 else None
+
+    async with run_http2(authority.issue(HOST), break_off) as server, open_client(authority) as client:
+        await get(client, server)
+        paths = [f"/{number}" for number in range(4)]
+        failed = await asyncio.gather(*(get(client, server, path) for path in paths), return_exceptions=True)
+        assert len(server.connections) == 1
+    assert [one.response.body.decode() for one in failed if isinstance(one, ConnectionLost)] == paths
 
 
 # --- what a hostile server sends --------------------------------------------------------------------------------------
@@ -237,8 +374,12 @@ ATTACKS: dict[str, tuple[type[FetchError], str, Any]] = {
     "interim": (
         BadResponse, "interim", lambda stream: frame(1, 4, stream, b"\x08\x03100") * 1000,
     ),
+    "short data": (
+        BadResponse, "short frames",
+        lambda stream: frame(1, 4, stream, STATUS_200) + frame(0, 0, stream, b"x") * 50_000,
+    ),
     "continuations": (
-        BadResponse, "endless frames", lambda stream: frame(1, 0, stream, STATUS_200) + frame(9, 0, stream) * 50_000,
+        BadResponse, "continuation", lambda stream: frame(1, 0, stream, STATUS_200) + frame(9, 0, stream) * 50_000,
     ),
     "long headers": (
         HeadersTooLarge, "bytes",

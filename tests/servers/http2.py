@@ -26,7 +26,12 @@ class Conversation(asyncio.Protocol):
     def __init__(self, server: "Http2Server") -> None:
         self._server = server
         self.h2 = H2Connection(
-            H2Configuration(client_side=False, header_encoding="utf-8", validate_outbound_headers=False)
+            H2Configuration(
+                client_side=False,
+                header_encoding="utf-8",
+                validate_outbound_headers=False,
+                normalize_outbound_headers=False,
+            )
         )
         self.transport: asyncio.Transport
         self.bodies: dict[int, bytes] = {}

@@ -4,12 +4,13 @@
 the pool counts and keeps streams as it does connections. So timeouts, budgets, lateness and repetition are those of
 HTTP/1.1.
 
-All that a server controls is bounded: frames besides those of responses, the size and number of headers, interim
-responses, and what it sends without a request. Its streams are never more than the requests of this client: server push
-is refused.
+All that a server controls is bounded: frames besides those of bodies, very short ones of bodies, the size and number of
+headers, interim responses, and what it sends without a request. Its streams are never more than the requests of this
+client: server push is refused. A malformed response fails its own request only (RFC 9113, section 8.1.1).
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -18,10 +19,18 @@ from h2 import events
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.exceptions import DenialOfServiceError, H2Error
+from h2.exceptions import DenialOfServiceError, H2Error, NoAvailableStreamIDError, TooManyStreamsError
 from h2.settings import SettingCodes, Settings
 
-from gossamer.errors import BadResponse, ConnectionLost, ConnectTimeout, FetchError, HeadersTooLarge
+from gossamer.errors import (
+    BadResponse,
+    ConnectionLost,
+    ConnectTimeout,
+    FetchError,
+    FirstByteTimeout,
+    HeadersTooLarge,
+    IdleTimeout,
+)
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.connection import HttpConnection, LiveConnection, PoolKey
 from gossamer.fetch.response import ResponseReader
@@ -29,7 +38,7 @@ from gossamer.fetch.tls import ClientContext
 
 _HEAD_BYTES = 9
 """Length of the head of a frame: fixed by RFC 9113, section 4.1."""
-_DATA, _HEADERS, _GOAWAY, _CONTINUATION = 0, 1, 7, 9
+_DATA, _GOAWAY = 0, 7
 """Types of frames: fixed by RFC 9113, section 6."""
 _MAX_FRAME_BYTES = 16 * 1024
 """Largest frame. A server may send no larger ones unless a client permits it."""
@@ -40,10 +49,23 @@ _STREAM_WINDOW = 256 * 1024
 _SESSION_WINDOW = 1024 * 1024
 """Bytes of all bodies of a connection together, which are never paused together."""
 _OTHER_FRAMES = 1000
-"""Frames that a connection may have besides those of responses: settings, pings, windows, priorities, empty data."""
-_OTHER_FRAMES_PER_STREAM = 10
+"""Frames that a connection may have besides those of bodies: settings, pings, windows, priorities, headers, and what
+comes for requests that have ended."""
+_OTHER_FRAMES_PER_STREAM = 20
+_OTHER_FRAMES_PER_RESET = 256
+"""Frames of a body that may be on their way when this client resets its stream."""
+_SENT_BYTES_PER_OTHER_FRAME = 1024
+"""Bytes of a request's body for which a server may open a window with one frame more."""
+_SHORT_BYTES = 64
+"""Length below which a frame of a body costs more time than its bytes are worth."""
+_MOST_MISSING_BYTES = 1024 * 1024
+"""Bytes that short frames of bodies may lack altogether. Longer frames make up for them, and each request for four."""
 _OWN_HEADERS = frozenset(("host", "connection"))
 """Headers of a request by HTTP/1.1 that HTTP/2 does not have."""
+_NAME = re.compile(rb":status|[!-9;-@[-~]+")
+"""Names of fields of responses (RFC 9113, sections 8.2.1 and 8.3.2): without large letters and colons."""
+_NOT_IN_VALUES = re.compile(rb"[\r\n\0]")
+"""Bytes that no value may have: they would begin another line in stored heads."""
 
 
 class Http2Session(asyncio.Protocol):
@@ -70,8 +92,10 @@ class Http2Session(asyncio.Protocol):
         self._streams: dict[int, Http2Stream] = {}
         self._slots: set[Http2Stream] = set()
         self._unopened_bytes = 0  # received, and not given back to the server's window yet
-        self._other_frames = 0
-        self._streams_begun = 0
+        self._other_frames_left = _OTHER_FRAMES
+        self._missing_bytes = 0  # of short frames
+        self._refused = 0  # requests that the server has not processed
+        self._received_at = 0.0
         self._tls_session: tuple[ClientContext, str] | None = None
         self._lost: asyncio.Future[None] | None = None
         self.closed = False
@@ -116,6 +140,8 @@ class Http2Session(asyncio.Protocol):
     def abandon(self) -> None:
         """Close a connection whose opening failed or was cancelled."""
         self.fail(ConnectionLost("its opening was abandoned"))
+        if self._plain is not None:
+            self._plain.abandon()
         self.connection_lost(None)
 
     def fail(self, error: FetchError) -> None:
@@ -124,7 +150,7 @@ class Http2Session(asyncio.Protocol):
         if self._plain is not None:
             self._plain.fail(error)
         for stream in list(self._slots):
-            stream.fail(error)
+            stream.fail(type(error)(error.detail))  # each request its own: callers write into their errors
         if self._transport is not None:
             self._transport.abort()
 
@@ -150,14 +176,17 @@ class Http2Session(asyncio.Protocol):
         try:
             number = self._h2.get_next_available_stream_id()
             self._h2.send_headers(number, _fields(head), end_stream=not body)
-        except H2Error as exc:  # too many streams, or none left
-            self.closed = True
-            error = ConnectionLost(f"no further request may be sent on it ({exc})")
-            error.repeatable = True
-            raise error from exc
+            # One wrong length would fail all requests of the connection. ResponseReader compares it instead.
+            self._h2.streams[number]._initialize_content_length = _ignore  # type: ignore[assignment, method-assign]
+        except (NoAvailableStreamIDError, TooManyStreamsError) as exc:
+            self._take_no_more()
+            raise self.refusal(f"no further request may be sent on it ({exc})") from exc
+        except H2Error as exc:
+            raise ConnectionLost(f"the request cannot be sent by HTTP/2 ({exc})") from exc
         stream.number, stream.unsent = number, body
         self._streams[number] = stream
-        self._streams_begun += 1
+        self._other_frames_left += _OTHER_FRAMES_PER_STREAM + len(body) // _SENT_BYTES_PER_OTHER_FRAME
+        self._missing_bytes = max(0, self._missing_bytes - 4 * _SHORT_BYTES)
         self._send_body(stream)
         self.flush()
 
@@ -171,7 +200,8 @@ class Http2Session(asyncio.Protocol):
 
     def end(self, stream: "Http2Stream", *, reset: bool) -> None:
         """Forget the request of a stream. `reset`: tell the server that its response is not wanted any more."""
-        if self._streams.pop(stream.number, None) is not None and reset and not self.closed:
+        if self._streams.pop(stream.number, None) is not None and reset and self._transport is not None:
+            self._other_frames_left += _OTHER_FRAMES_PER_RESET
             try:
                 self._h2.reset_stream(stream.number, ErrorCodes.CANCEL)
             except H2Error:
@@ -184,6 +214,19 @@ class Http2Session(asyncio.Protocol):
         if not self._slots and self._transport is not None:
             self.closed = True
             self._transport.abort()
+
+    def refusal(self, detail: str) -> ConnectionLost:
+        """Return the error of a request that the server has not processed. It may be sent again if the server has
+        answered more requests on this connection than it has refused: else it could refuse one for ever."""
+        error = ConnectionLost(detail)
+        error.repeatable = self._refused < self.answers
+        self._refused += 1
+        return error
+
+    def on_timeout(self, stream: "Http2Stream") -> None:
+        """Send no further requests if nothing at all has come since the last activity of a stream that timed out."""
+        if self._received_at <= stream.last_activity:
+            self._take_no_more()
 
     def keep_tls_session(self) -> None:
         """Keep the TLS session after the first response."""
@@ -208,14 +251,17 @@ class Http2Session(asyncio.Protocol):
                 self._plain.abort()
             made.set_protocol(self._plain)
             self._plain.connection_made(made)
+            if self._incoming:
+                self._plain.data_received(self._incoming)
             return
         if self.closed:
             made.abort()
             return
         self._transport = made
         self._live.add(self)
-        # Fields are passed as they come: what a browser would read is not to be lost by a strict library.
-        self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+        # Fields are passed as they come: what a browser would read is not to be lost by a strict library, which would
+        # also fail all requests of the connection.
+        self._h2 = H2Connection(H2Configuration(client_side=True, header_encoding=None, validate_inbound_headers=False))
         self._h2.local_settings = Settings(
             client=True,
             initial_values={
@@ -228,9 +274,14 @@ class Http2Session(asyncio.Protocol):
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(_SESSION_WINDOW)
         self.flush()
+        if self._incoming:
+            self.data_received(b"")
 
     def data_received(self, data: bytes) -> None:
-        now = time.monotonic()
+        if self._transport is None:  # through a proxy, a server may speak before `dial` knows the end of the handshake
+            self._incoming += data
+            return
+        self._received_at = now = time.monotonic()
         try:
             for frames in self._whole_frames(data):
                 for event in self._h2.receive_data(frames):
@@ -264,28 +315,37 @@ class Http2Session(asyncio.Protocol):
         if not self.settled.done():
             self.settled.set_result(None)
 
+    def _take_no_more(self) -> None:
+        """Close all idle streams, and the connection after the last response."""
+        self.closed = True
+        for stream in list(self._slots):
+            if not stream.is_busy:
+                stream.abort()
+
     def _refuse(self, error: FetchError) -> None:
-        """Fail all requests, and close the connection after the library's last words."""
+        """Fail all requests, and close the connection after the library's last words. Where there are several, each may
+        have another attempt: it is not known which of them the server cannot answer."""
         self.flush()
-        self.fail(error)
+        several = sum(stream.is_busy for stream in self._slots) > 1
+        self.fail(ConnectionLost(f"by what the server sent: {error}") if several else error)
 
     def _whole_frames(self, data: bytes) -> Iterator[bytes]:
-        """Yield whole frames, which the library reads, as far as they have come. Counts the others than those of
-        responses, and acts on GOAWAY, after which the library would read no further response. Raises BadResponse."""
+        """Yield whole frames, which the library reads, as far as they have come. Counts them, and acts on GOAWAY, after
+        which the library would read no further response. Raises BadResponse."""
         pending = self._incoming + data if self._incoming else data
         start = end = 0
         while len(pending) - end >= _HEAD_BYTES:
             length = int.from_bytes(pending[end : end + 3], "big")
             kind, flags = pending[end + 3], pending[end + 4]
-            if length > _MAX_FRAME_BYTES:
-                raise BadResponse(f"HTTP/2: a frame of {length} bytes")
             after = end + _HEAD_BYTES + length
-            if after > len(pending):
+            if after > len(pending) and length <= _MAX_FRAME_BYTES:
                 break
-            if kind not in (_DATA, _HEADERS, _CONTINUATION) or (not length and not flags & 1):
-                self._other_frames += 1
-                if self._other_frames > _OTHER_FRAMES + _OTHER_FRAMES_PER_STREAM * self._streams_begun:
-                    raise BadResponse("HTTP/2: endless frames besides those of responses")
+            number = int.from_bytes(pending[end + 5 : end + _HEAD_BYTES], "big") & 0x7FFFFFFF
+            is_of_body = kind == _DATA and bool(length or flags & 1) and number in self._streams
+            fault = self._fault_of(length, is_of_body=is_of_body)
+            if fault:
+                yield pending[start:end]  # responses before it are good
+                raise BadResponse(f"HTTP/2: {fault}")
             if kind == _GOAWAY:
                 yield pending[start:end]
                 self._go_away(pending[end + _HEAD_BYTES : after])
@@ -295,16 +355,27 @@ class Http2Session(asyncio.Protocol):
             yield pending[start:end]
         self._incoming = pending[end:]
 
+    def _fault_of(self, length: int, *, is_of_body: bool) -> str:
+        """Count a frame, and return why it ends the connection: it is too long, or one of too many that carry next to
+        nothing. Empty: it does not."""
+        if length > _MAX_FRAME_BYTES:
+            return f"a frame of {length} bytes"
+        if is_of_body:
+            self._missing_bytes = max(0, self._missing_bytes + _SHORT_BYTES - length)
+            return "endless short frames" if self._missing_bytes > _MOST_MISSING_BYTES else ""
+        self._other_frames_left -= 1
+        return "" if self._other_frames_left >= 0 else "endless frames besides those of bodies"
+
     def _go_away(self, payload: bytes) -> None:
         """Send no further requests. Those that the server has not taken are lost and may be repeated."""
         if len(payload) < 8:
             raise BadResponse("HTTP/2: a GOAWAY without a reason")
         last, code = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF, int.from_bytes(payload[4:8], "big")
-        self.closed = True
+        self._take_no_more()
         self.wants_1 = self.wants_1 or code == ErrorCodes.HTTP_1_1_REQUIRED
         for stream in list(self._slots):
-            if stream.number > last or not stream.is_busy:
-                stream.fail(_refused(f"the server closes it ({_name(code)})"))
+            if stream.number > last:
+                stream.fail(self.refusal(f"the server closes it ({_name(code)})"))
 
     def _take(self, event: Any, now: float) -> None:
         """Act on an event of the library."""
@@ -317,19 +388,25 @@ class Http2Session(asyncio.Protocol):
         if isinstance(event, events.DataReceived):
             self._unopened_bytes += event.flow_controlled_length
         stream_or_none = self._streams.get(getattr(event, "stream_id", None) or 0)
-        if stream_or_none is None:
-            return
+        if stream_or_none is not None:
+            try:
+                self._pass_on(stream_or_none, event, now)
+            except FetchError as error:
+                stream_or_none.fail(error)
+
+    def _pass_on(self, stream: "Http2Stream", event: Any, now: float) -> None:
+        """Give an event to its stream. Raises FetchErrors of its response."""
         if isinstance(event, events.DataReceived):
-            stream_or_none.take_data(event.data, event.flow_controlled_length, now)
+            stream.take_data(event.data, event.flow_controlled_length, now)
         elif isinstance(event, events.ResponseReceived):
-            stream_or_none.take_head(event.headers, now)
+            stream.take_head(event.headers, now)
         elif isinstance(event, events.InformationalResponseReceived):
-            stream_or_none.take_interim(event.headers, now)
+            stream.take_interim(event.headers, now)
         elif isinstance(event, events.StreamEnded):
-            stream_or_none.take_end()
+            stream.take_end()
         elif isinstance(event, events.StreamReset):
             self.wants_1 = self.wants_1 or event.error_code == ErrorCodes.HTTP_1_1_REQUIRED
-            stream_or_none.take_reset(event.error_code)
+            stream.take_reset(event.error_code)
 
     def _send_body(self, stream: "Http2Stream") -> None:
         """Send as much of a request's body as the server's windows permit."""
@@ -385,6 +462,12 @@ class Http2Stream(HttpConnection):
             self.fail(error)
         self.sent_at = self.last_activity = time.monotonic()
         return result
+
+    def fail(self, error: FetchError) -> None:
+        """Fail the request in progress, and close the stream. May be repeated."""
+        if isinstance(error, FirstByteTimeout | IdleTimeout):
+            self.session.on_timeout(self)
+        super().fail(error)
 
     def abort(self) -> None:
         """Give up the request in progress, and close the stream. May be repeated."""
@@ -450,7 +533,7 @@ class Http2Stream(HttpConnection):
         self._reopen_window()
 
     def take_end(self) -> None:
-        """Take the end of the response."""
+        """Take the end of the response. Raises BadResponse."""
         if self._reader is not None:
             self._reader.take_end()
             self._finish_if_complete()
@@ -458,7 +541,7 @@ class Http2Stream(HttpConnection):
     def take_reset(self, code: int) -> None:
         """Fail the request that the server has ended early."""
         if code in (ErrorCodes.REFUSED_STREAM, ErrorCodes.HTTP_1_1_REQUIRED):
-            self.fail(_refused(f"the server refused it ({_name(code)})"))
+            self.fail(self.session.refusal(f"the server refused it ({_name(code)})"))
         else:
             self.fail(self.loss(f" ({_name(code)})"))
 
@@ -466,7 +549,8 @@ class Http2Stream(HttpConnection):
         reader = self._reader
         if reader is None or not reader.complete:
             return
-        self.session.end(self, reset=reader.truncated)
+        # An answer may come before the request's end, which is then not wanted any more.
+        self.session.end(self, reset=reader.truncated or bool(self.unsent))
         self.session.answers += 1
         self.session.keep_tls_session()
         reader.keep_alive = not self.session.closed
@@ -532,11 +616,8 @@ class Http2Sessions:
             opening.set_result(None)
 
 
-def _refused(detail: str) -> ConnectionLost:
-    """Return the error of a request that the server has not processed, so that it may be sent again."""
-    error = ConnectionLost(detail)
-    error.repeatable = True
-    return error
+def _ignore(_: Any) -> None:
+    """Do nothing."""
 
 
 def _name(code: int) -> str:
@@ -566,6 +647,8 @@ def _parse_fields(fields: list[tuple[bytes, bytes]]) -> tuple[int, list[tuple[st
     status, headers, size = 0, [], 0
     for name, value in fields:
         size += len(name) + len(value)
+        if not _NAME.fullmatch(name) or _NOT_IN_VALUES.search(value):
+            raise BadResponse(f"HTTP/2: a header {name[:40]!r} that may not be")
         if name == b":status":
             if not value.isdigit() or len(value) != 3:
                 raise BadResponse(f"its status is {value[:40]!r}")

@@ -187,7 +187,7 @@ class ResponseReader:
         lines = [f"HTTP/2 {status} ", *(f"{name}: {value}" for name, value in headers), "", ""]
         self.head = "\r\n".join(lines).encode("latin-1")
         for name, value in headers:
-            # Transfer-Encoding means nothing there, and the library has compared the length with the body's.
+            # Transfer-Encoding means nothing there.
             if name == "content-encoding" or (name == "content-length" and value.isascii() and value.isdigit()):
                 self._note_framing(name, value)
 
@@ -198,7 +198,11 @@ class ResponseReader:
             self._append(data)
 
     def take_end(self) -> None:
-        """Take the end of a response by HTTP/2."""
+        """Take the end of a response by HTTP/2. Raises BadResponse if it has not the length of its head (RFC 9113,
+        section 8.1.1)."""
+        has_length = self.content_length is not None and not self._head_only and self.status not in (204, 304)
+        if has_length and self.body_bytes != self.content_length:
+            raise BadResponse(f"HTTP/2: a body of {self.body_bytes} bytes, not of {self.content_length}")
         self.complete = True
 
     def feed_eof(self) -> None:

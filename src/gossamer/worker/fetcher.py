@@ -627,7 +627,8 @@ class Fetcher:
         """Return the result of a request without a response: another attempt, or a failure."""
         if isinstance(error, ConnectionLost) and error.repeatable:
             # Not a failed attempt, but the site saw the request: sending it again needs another hit. This ends, because
-            # connections to the site are not reused after two such losses.
+            # connections to the site are not reused after two such losses, and by HTTP/2 each needs a response of its
+            # connection.
             return self._requeue(attempt, Outcome.FORWARDED)
         # A name that does not exist: a person has mistyped a seed, and need not wait for retries to read that again.
         denied = isinstance(error, DnsFailed) and error.denied and not attempt.chain
