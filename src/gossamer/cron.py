@@ -44,6 +44,8 @@ _OWN_ZONES: Final = frozenset({"localtime", "posixrules"})
 """Names of files among the time zones that mean another one on each machine. Two processes would differ."""
 _MAX_STEPS: Final = 100
 """Steps to an instant that is later than the given one. cronsim may begin before it, in an hour that is repeated."""
+_MAX_MINUTES: Final = 180
+"""Minutes in which an instant is looked for one by one. Must exceed an hour that is repeated, with its rest."""
 _MINUTE_SECONDS: Final = 60
 _NEVER_SECONDS: Final = 100 * 365 * 86_400.0
 """Time until a window opens that never does."""
@@ -54,15 +56,19 @@ _KNOWN_OPENINGS: Final = 4096
 def next_instant(text: str, zone: str, after: float) -> float | None:
     """Return the first instant of a cron line that is later than the given one. None: there is none. `text`, `zone`: as
     `check_cron` and `check_zone` accept them."""
-    begin = datetime.fromtimestamp(after, UTC).astimezone(ZoneInfo(zone))
-    steps = CronSim(_line(text), begin)
-    for _ in range(_MAX_STEPS):
-        try:
-            found = next(steps).timestamp()
-        except StopIteration:
-            return None
-        if found > after:
-            return found
+    line, place = _line(text), ZoneInfo(zone)
+    first = math.floor(after) // _MINUTE_SECONDS * _MINUTE_SECONDS
+    # Where an hour that is repeated does not begin at minute 0, cronsim goes round in it for ever, unless it begins
+    # immediately before the instant. So the next minutes are tried one by one.
+    for begin in (after, *(first + minutes * _MINUTE_SECONDS - 1 for minutes in range(1, _MAX_MINUTES))):
+        steps = CronSim(line, datetime.fromtimestamp(begin, UTC).astimezone(place))
+        for _ in range(_MAX_STEPS):
+            try:
+                found = next(steps).timestamp()
+            except StopIteration:
+                return None
+            if found > after:
+                return found
     return None
 
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import random
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -15,7 +17,7 @@ from gossamer.errors import BadInput
 from gossamer.fresh.database import open_database
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.page import ChangeKind, Fetch, Found, PageKind, PageState, VisitSchedule
-from gossamer.fresh.rounds import KeptCrawl
+from gossamer.fresh.rounds import KeptCrawl, RoundPlanner
 from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, RevisitRule, Terms
 from gossamer.policy.change_dates import FIRST_TRUST
@@ -186,6 +188,9 @@ def test_changes_come_in_pieces_and_old_cursors_are_refused(index: PageIndex, mo
     with pytest.raises(BadInput, match=r"the cursor 5 is too old: the changes up to 20 are deleted"):
         index.changes(5)
     assert len(index.changes(20)) == 10
+    for cursor in (-1, 31):
+        with pytest.raises(BadInput, match=f"the cursor {cursor} is not one of this crawl: its last one is 30"):
+            index.changes(cursor)
 
 
 def test_a_page_that_stays_gone_is_forgotten_and_a_later_one_is_new(index: PageIndex) -> None:
@@ -207,6 +212,17 @@ def test_pages_fetched_by_a_clock_that_was_wrong_are_due_in_their_interval(index
     due = index.next_due()
     assert due is not None
     assert NOW < due < NOW + 2 * DAY_SECONDS
+
+
+def test_a_clock_that_is_set_back_while_nothing_is_due_delays_no_visit(index: PageIndex) -> None:
+    now = [NOW + 365 * DAY_SECONDS]
+    index.clock = lambda: now[0]
+    index.settle([fetch("a.test/x", 1, body=1, at=now[0])])
+    planner = RoundPlanner(index, RevisitOptions(), is_endless=True)
+    planner.plan()
+    assert (planner.next_due() or 0) > now[0]
+    now[0] = NOW
+    assert NOW < (planner.next_due() or 0) < NOW + 30 * DAY_SECONDS
 
 
 def test_rounds_that_count_for_no_budget_are_deleted_and_those_that_do_are_merged(
@@ -511,6 +527,20 @@ def test_the_outlook_of_a_budget_that_is_too_small_has_the_one_that_would_do(ind
 def test_the_index_of_another_crawl_is_refused(index: PageIndex, address: str) -> None:
     with pytest.raises(BadInput, match="is the page index of another crawl, cli/one"):
         PageIndex.open(address, "0123456789abcdef", crawl_id="cli/other")
+
+
+def test_what_is_no_index_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    text, other = tmp_path / "pages.jsonl", tmp_path / "pages.sqlite"
+    text.write_text('{"type": "page"}\n' * 100)
+    with closing(sqlite3.connect(other)) as database:
+        database.execute("CREATE TABLE pages (url TEXT)")
+    for path in (text, other, tmp_path):
+        before = path.read_bytes() if path.is_file() else b""
+        with pytest.raises(BadInput, match=f"{path} is something else than a page index"):
+            PageIndex.open(str(path), "0123456789abcdef", crawl_id="cli/one")
+        assert (path.read_bytes() if path.is_file() else b"") == before
+    (tmp_path / "empty").touch()
+    PageIndex.open(str(tmp_path / "empty"), "0123456789abcdef", crawl_id="cli/one").close()
 
 
 def test_visits_become_due_in_windows_only(index: PageIndex) -> None:

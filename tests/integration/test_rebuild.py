@@ -154,12 +154,15 @@ async def test_a_file_that_was_cut_or_changed_and_a_second_crawl_of_the_name_are
     whole = file.read_bytes()
     lines = gzip.decompress(whole).splitlines(keepends=True)
     changed = gzip.compress(b"".join([lines[0], lines[2], lines[1], *lines[3:]]))
+    newer = lines[0].replace(b'"version":1,', b'"version":2,')
+    assert newer != lines[0]
     target = done.settings(tmp_path)
     for content, message in (
         (gzip.compress(b"".join(lines[:-1])), "was cut"),
         (whole[: len(whole) // 2], "cannot be read"),
         (changed, "was changed"),
         (gzip.compress(b"{}\n"), "no line of an exported crawl"),
+        (gzip.compress(newer + b'{"kind":"later release"}\n'), "was written by a newer release"),
         (b"a text", "no export of a crawl"),
     ):
         file.write_bytes(content)

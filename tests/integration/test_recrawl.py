@@ -403,6 +403,7 @@ def test_a_budget_limits_the_visits_of_a_round(tmp_path: Path, site: Served) -> 
         (("--recrawl-rule", "/x keep=a[["), "--recrawl-rule: "),
         (("--recrawl-rule", "( every=1h"), "--recrawl-rule: "),
         (("--index", "mysql://me@localhost/x"), "--index: cannot keep an index in mysql://me@localhost/x"),
+        (("--index", "redis://localhost/"), "--index: cannot keep an index in redis://localhost/"),
     ],
 )
 def test_bad_options_say_what_to_write(options: tuple[str, ...], sentence: str, tmp_path: Path) -> None:

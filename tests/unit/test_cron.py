@@ -45,6 +45,18 @@ def test_the_hour_that_is_repeated_in_autumn() -> None:
     assert _opening("0-29 2 * * *", "2026-10-25T02:10:00", fold=1) == "10-26 02:00:00 +0100", "fixed minutes, once"
 
 
+@pytest.mark.parametrize("line", ["* 3 * * *", "* 2,3 * * *", "* 2-4 * * *", "*/5 3 * * *"])
+def test_an_hour_is_repeated_from_its_middle_on(line: str) -> None:
+    place = ZoneInfo("Pacific/Chatham")  # at 3:45 the clock is set back to 2:45
+    window = CronWindow(line, str(place))
+    hours = [int(part) for part in line.split()[1].replace("-4", ",3,4").split(",")]
+    begin = int(datetime(2026, 4, 5, 1, tzinfo=place).timestamp())
+    for moment in range(begin, begin + 5 * 3600, 420):
+        opening = datetime.fromtimestamp(window.opening(moment), UTC).astimezone(place)
+        assert opening.hour in hours
+        assert opening.timestamp() - moment < 86_400
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

@@ -108,8 +108,8 @@ class AnnouncedChanges(ResponseModel):
 )
 async def announce_changes(context: Context, crawl: PathCrawl, request: Request) -> AnnouncedChanges:
     """Makes pages due at once, within the budget of the crawl. The body has the form of IndexNow; instead of its key,
-    the token of this API counts. URLs of a host of which the crawl has no page, and URLs out of its scope, are
-    refused."""
+    the token of this API counts. URLs of a site (a registered domain) of which the crawl has no page, and URLs out of
+    its scope, are refused."""
     if context.indexes is None:
         raise not_found("this service keeps no crawls up to date: it has no database for their page indexes")
     given = await read_object(request)

@@ -4,8 +4,9 @@ Fixed: the names of commands, which scripts use. Nothing here may import a comma
 the program would start slowly.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import cast
 
 from gossamer.cli import terminal
 from gossamer.cli.parser import (
@@ -144,7 +145,7 @@ def _run_without_command(words: Sequence[str]) -> int:
 def find(name: str) -> ProgramCommand | CommandGroup:
     """Return a command, or a group of commands. Raises UsageError for a name that is not in COMMANDS."""
     if name not in COMMANDS:
-        raise UsageError(f"No such command {name!r:.50}.{_suggested_command(name, COMMANDS)}")
+        raise UsageError(f"No such command {name!r:.50}.{_suggested_command(name, _words_of_commands())}")
     module, _, attribute = COMMANDS[name][0].partition(":")
     # Other packages register their commands by name: nothing here imports them before they are asked for.
     found = getattr(import_module(module if "." in module else f"gossamer.cli.commands.{module}"), attribute)
@@ -175,16 +176,27 @@ def command_in(words: Sequence[str]) -> tuple[ProgramCommand, Sequence[str]]:
             raise HelpWanted
         raise UsageError(f"No such option: {rest[0].partition('=')[0]}.")
     if rest[0] not in found.commands:
-        raise UsageError(f"No such command {rest[0]!r:.50}.{_suggested_command(rest[0], found.commands)}")
+        words = {name: name for name in found.commands}
+        raise UsageError(f"No such command {rest[0]!r:.50}.{_suggested_command(rest[0], words)}")
     return found.commands[rest[0]], rest[1:]
 
 
-def _suggested_command(typed: str, names: Iterable[str]) -> str:
-    """Return ` Did you mean 'crawl'?` with the name that is nearest, if one is near."""
+def _words_of_commands() -> dict[str, str]:
+    """Return by name the words of all commands, and of those in groups of this package whose names no other has."""
+    found: dict[str, list[str]] = {}
+    for group in (name for name, (place, _) in COMMANDS.items() if place.endswith(":app") and "." not in place):
+        for name in cast(CommandGroup, find(group)).commands:
+            found.setdefault(name, []).append(f"{group} {name}")
+    alone = {name: words[0] for name, words in found.items() if len(words) == 1}
+    return alone | {name: name for name in COMMANDS}
+
+
+def _suggested_command(typed: str, words: Mapping[str, str]) -> str:
+    """Return ` Did you mean 'crawl'?` with the words of the command whose name is nearest, if one is near."""
     from difflib import get_close_matches  # late: only mistakes need it
 
-    near = get_close_matches(typed, names, 1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    near = get_close_matches(typed, words, 1)
+    return f" Did you mean {words[near[0]]!r}?" if near else ""
 
 
 def _show_help(command: ProgramCommand | CommandGroup | None) -> None:

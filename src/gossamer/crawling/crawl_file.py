@@ -15,7 +15,7 @@ import msgspec
 import zstandard
 
 from gossamer.errors import BadInput
-from gossamer.frontier.exported import ExportedLine, ExportEnd, ExportHeader
+from gossamer.frontier.exported import VERSION, ExportedLine, ExportEnd, ExportHeader
 from gossamer.model.json_codec import encode_value
 from gossamer.sinks.framing import GZIP_MAGIC, ZSTD_MAGIC
 from gossamer.storage.files import flush
@@ -112,6 +112,8 @@ def _lines(path: Path) -> Iterator[tuple[ExportedLine, int]]:
                 line = _decode(text)
                 if isinstance(line, ExportHeader) != (count == 0):
                     raise BadInput(f"{path} is no export of a crawl: its first line says so.")
+                if isinstance(line, ExportHeader) and line.version > VERSION:
+                    raise BadInput(f"{path} was written by a newer release of Gossamer. Import it with that one.")
                 if isinstance(line, ExportEnd):
                     if (line.lines, line.sha256) != (count, checksum.hexdigest()):
                         raise BadInput(f"{path} was changed: its checksum differs. Export the crawl again.")
@@ -120,7 +122,8 @@ def _lines(path: Path) -> Iterator[tuple[ExportedLine, int]]:
                 count += 1
                 yield line, count
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
-        raise BadInput(f"{path} cannot be read: {error}. Name a file of gossamer crawls export.") from None
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"{path} cannot be read: {reason}. Name a file of gossamer crawls export.") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}, line {count + 1}: no line of an exported crawl ({error}).") from None
     if not is_whole:

@@ -40,7 +40,7 @@ _SCOPE_FIELDS = (
 )
 """Fields of terms that decide which links are followed."""
 _PAUSE_SECONDS = 1.0
-"""Shortest time between two rounds."""
+"""Shortest time between two rounds, and between two looks whether a page is due."""
 _POLL_SECONDS = 0.2
 """Interval at which a crawl that waits looks whether it is interrupted."""
 
@@ -100,7 +100,7 @@ class Recrawl:
                 await self._plan_visits(planner)
                 if not self._is_endless:
                     return found
-                await self._wait_until_due(index)
+                await self._wait_until_due(planner)
                 if self._control.was_interrupted:
                     result.interrupted = True
                     return found
@@ -180,13 +180,15 @@ class Recrawl:
                 self._told.add(one.name)
                 self._observer.say(shortfall_sentence(one, options.longest))
 
-    async def _wait_until_due(self, index: PageIndex) -> None:
+    async def _wait_until_due(self, planner: RoundPlanner) -> None:
         """Wait until a page is due, at least a moment, or the command is interrupted."""
-        until = time.time() + _PAUSE_SECONDS
-        due = await asyncio.to_thread(index.next_due)
-        while time.time() < until or due is None or due > time.time():
-            if self._control.was_interrupted:
-                return
+        look = time.monotonic() + _PAUSE_SECONDS
+        while not self._control.was_interrupted:
+            if time.monotonic() >= look:
+                due = await asyncio.to_thread(planner.next_due)
+                if due is not None and due <= time.time():
+                    return
+                look = time.monotonic() + _PAUSE_SECONDS
             await asyncio.sleep(_POLL_SECONDS)
 
 

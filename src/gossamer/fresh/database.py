@@ -7,12 +7,13 @@ Both understand the statements of `index.py`; what differs is here. Blocking; a 
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.extras import install_advice
+from gossamer.net.credentials import hide_secrets
 from gossamer.sinks.sqlite import translate_sqlite_errors
 from gossamer.sinks.stores.address import StoreAddress, is_store
 from gossamer.storage import sqlite
@@ -82,10 +83,25 @@ class SqliteIndex:
         return self._connection
 
     def prepare(self, tables: Sequence[str]) -> None:
+        self._check_file()
         with self.transaction():
             for table in tables:
                 types = {"blob": "BLOB", "serial": "INTEGER PRIMARY KEY AUTOINCREMENT"}
                 self.run(table.format(**types))
+
+    def _check_file(self) -> None:
+        """Raise BadInput for a file that is something else, before anything in it changes."""
+        try:
+            if not self.path.is_dir() and (not self.path.exists() or not self.path.stat().st_size):
+                return
+            with closing(sqlite.connect_to_read(self.path, lock_seconds=_LOCK_SECONDS)) as connection:
+                names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        except sqlite3.DatabaseError as error:
+            if not self.path.is_dir() and getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB:
+                return  # the next statement raises it
+            names = {""}
+        if names and "facts" not in names:
+            raise BadInput(f"{self.path} is something else than a page index. Name another place.", option="index")
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Rows:
         with translate_sqlite_errors(self.path):
@@ -202,10 +218,9 @@ def open_database(address: str, name: str, *, prefix: str = _SCHEMA_PREFIX) -> I
         if "://" in address:
             raise BadInput(f"cannot use {address}. {_ADDRESSES}", option="index")
         return SqliteIndex(Path(address))
-    parsed = StoreAddress.parse(address)
-    if parsed.kind != "postgresql":
-        raise BadInput(f"cannot keep an index in {parsed}. {_ADDRESSES}", option="index")
-    return PostgreSqlIndex(parsed, f"{prefix}{name}")
+    if not address.lower().startswith("postgres"):
+        raise BadInput(f"cannot keep an index in {hide_secrets(address)}. {_ADDRESSES}", option="index")
+    return PostgreSqlIndex(StoreAddress.parse(address), f"{prefix}{name}")
 
 
 def index_versions(place: str) -> dict[str, object]:

@@ -813,13 +813,13 @@ class PageIndex:
     def changes(self, since: int, limit: int = 1000) -> list[Change]:
         """Return the changes behind a cursor, oldest first. Raises BadInput for a cursor that is too old or unknown."""
         [(first, last)] = self._database.rows("SELECT min(number), max(number) FROM changes")
-        if since and since + 1 < (first or 0):
+        if 0 < since < (first or 0) - 1:
             raise BadInput(
                 f"the cursor {since} is too old: the changes up to {first - 1} are deleted. Begin without a cursor, "
                 "and compare with the pages that you have.",
                 option="since",
             )
-        if since > (last or 0):
+        if not 0 <= since <= (last or 0):
             raise BadInput(f"the cursor {since} is not one of this crawl: its last one is {last or 0}.", option="since")
         rows = self._database.rows(
             "SELECT number, change FROM changes WHERE number > ? ORDER BY number LIMIT ?", [since, limit]

@@ -25,6 +25,8 @@ _PLAN_SECONDS: Final = 60.0
 """Shortest time between two decisions about all pages, each of which reads the whole index."""
 _PLAN_SHARE: Final = 20
 """Time between two such decisions, as a multiple of the time that one takes."""
+_CLOCK_SET_SECONDS: Final = 60.0
+"""Time by which a clock is set so that pages may be due at a wrong time."""
 
 
 class KeptCrawl(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +103,7 @@ class RoundPlanner:
         self._is_endless = is_endless
         self._pace = Pace()
         self._next_plan = -math.inf
+        self._offset = self._clock_offset()
         self.follow(options)
 
     def follow(self, options: RevisitOptions) -> None:
@@ -119,6 +122,19 @@ class RoundPlanner:
     def end(self, current: Round) -> None:
         """End a round, whose run is over."""
         self._index.end_round(current, time.time(), window=self._options.budget_seconds)
+
+    def next_due(self) -> int | None:
+        """Return when the next page is due. None: there is no page. Decides about all pages anew first if the clock was
+        set: what was fetched by a wrong clock may be due in years."""
+        offset = self._clock_offset()
+        if abs(offset - self._offset) > _CLOCK_SET_SECONDS:
+            self._offset, self._next_plan = offset, -math.inf
+            self.plan()
+        return self._index.next_due()
+
+    def _clock_offset(self) -> float:
+        """Return the time of the clock at which one that is never set began."""
+        return self._index.clock() - time.monotonic()
 
     def plan(self) -> list[BudgetShortfall]:
         """Decide anew how often the pages are visited, now and then. Returns the domains for which the budget is too

@@ -84,9 +84,11 @@ class Subscriptions:
             if rows and rows[0][0] == hub:
                 return
             if rows:
+                # Another id and secret: the hub before knows the old ones.
                 self._database.run(
-                    "UPDATE subscriptions SET hub = ?, state = ?, due = ?, tries = 0 WHERE topic = ?",
-                    [hub, SubscriptionState.WANTED, now, topic],
+                    "UPDATE subscriptions SET id = ?, secret = ?, hub = ?, state = ?, due = ?, tries = 0 "
+                    "WHERE topic = ?",
+                    [token_hex(16), token_hex(32), hub, SubscriptionState.WANTED, now, topic],
                 )
                 return
             [(count,)] = self._database.rows("SELECT count(*) FROM subscriptions")

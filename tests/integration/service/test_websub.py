@@ -236,6 +236,8 @@ def test_a_lease_is_renewed_before_it_ends(tmp_path: Path) -> None:
     table.want("https://a.test/feed", "https://other.test/", now=300.0)
     [moved] = table.all()
     assert (moved.hub, moved.state, moved.due) == ("https://other.test/", SubscriptionState.WANTED, 300.0)
+    assert moved.id != one.id, "the hub before knows the address and the secret"
+    assert moved.secret != one.secret
     index.close()
 
 

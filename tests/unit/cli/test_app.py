@@ -49,6 +49,16 @@ def test_help_as_a_word_shows_what_the_option_shows(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == shown
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("changes", "crawls changes"), ("fresh", "crawls freshness"), ("pause", "crawls pause")]
+)
+def test_a_command_of_a_group_is_found_by_its_name_alone(
+    capsys: pytest.CaptureFixture[str], typed: str, meant: str
+) -> None:
+    assert parse_and_run([typed]) == 2
+    assert f"No such command {typed!r}. Did you mean {meant!r}?" in capsys.readouterr().err
+
+
 def test_a_mistaken_option_of_the_program_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse_and_run(["--verion"]) == 2
     assert "No such option: --verion. Did you mean --version?" in capsys.readouterr().err
