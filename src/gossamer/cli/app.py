@@ -176,8 +176,8 @@ def command_in(words: Sequence[str]) -> tuple[ProgramCommand, Sequence[str]]:
             raise HelpWanted
         raise UsageError(f"No such option: {rest[0].partition('=')[0]}.")
     if rest[0] not in found.commands:
-        words = {name: name for name in found.commands}
-        raise UsageError(f"No such command {rest[0]!r:.50}.{_suggested_command(rest[0], words)}")
+        own = {name: name for name in found.commands}
+        raise UsageError(f"No such command {rest[0]!r:.50}.{_suggested_command(rest[0], own)}")
     return found.commands[rest[0]], rest[1:]
 
 
