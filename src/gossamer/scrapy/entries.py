@@ -297,7 +297,9 @@ def callback_identity(request: Request) -> bytes:
     """Return the name and the arguments of the callback as bytes, which differ where the result of the callback for the
     same page may differ. Raises Unstorable."""
     name = getattr(request.callback, "__name__", "")
-    return encode({"callback": name, "cb_kwargs": _plain(request.cb_kwargs, "cb_kwargs")})
+    # The rules of a CrawlSpider have one callback in common, which finds the rule by its number.
+    rule = request.meta.get("rule")
+    return encode({"callback": name, "rule": str(rule), "cb_kwargs": _plain(request.cb_kwargs, "cb_kwargs")})
 
 
 def deserialize(payload: Payload, spider: Spider, *, url: str, priority: int) -> Request:

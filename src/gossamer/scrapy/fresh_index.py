@@ -36,6 +36,8 @@ _SCHEMA_PREFIX: Final = "gossamer-scrapy "
 """First part of the name of a PostgreSQL schema. Must differ from those of crawls, which a service lists. Fixed."""
 _MOST_AT_ONCE: Final = 500
 """Lookups, and writes, of one transaction. More make the first of them wait longer."""
+_CLOSE_SECONDS: Final = 5.0
+"""Longest time that a closing process waits for the database."""
 Headers = list[tuple[str, list[str]]]
 
 
@@ -117,11 +119,12 @@ class FreshIndex:
             self._database.close()
 
     async def close(self) -> None:
-        """Finish what was begun, and close the connection."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        """Close the connection. What a database that is away has not taken is given up: its pages are repeated."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
         if self._database is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._database.close)
+            closing = self._thread.submit(self._database.close)
+            await asyncio.wait([asyncio.wrap_future(closing)], timeout=_CLOSE_SECONDS)
         self._thread.shutdown(wait=False)
 
     def _wake(self) -> None:

@@ -186,7 +186,7 @@ class FreshVisits:
         if visit is None:
             return response
         self._remove_conditions(request, visit)
-        visit.headers = response.headers
+        visit.headers = response.headers.copy()  # HttpCompressionMiddleware changes the response's own
         if response.status == 200:
             visit.body = response.body
         elif response.status == 304 and visit.conditions and visit.known is not None:
@@ -303,6 +303,8 @@ class FreshVisits:
         """Store the pages whose items are in feeds that are written at the end."""
         failed = [name for name in self._stats.get_stats() if name.startswith("feedexport/failed_count/")]
         held, self._held = self._held, []
+        if not held:
+            return
         if failed:
             log.error("A feed could not be written, so the next run gives the items of %d pages again.", len(held))
             return
@@ -343,7 +345,7 @@ def _page(visit: PageVisit) -> KnownPage | None:
             (name.decode("latin-1"), [value.decode("latin-1") for value in values]) for name, values in headers.items()
         ]
     )
-    etag, modified = _validators(dict(lines))
+    etag, modified = kept_validators(dict(lines))
     if visit.is_not_modified and known is not None:
         return known._replace(
             has_requests=visit.has_requests, etag=etag or known.etag, modified=modified or known.modified
@@ -358,17 +360,20 @@ def _page(visit: PageVisit) -> KnownPage | None:
     return KnownPage(visit.callback, visit.content, visit.has_requests, etag, modified, response)
 
 
-def _validators(headers: dict[str, list[str]]) -> tuple[str, str]:
-    """Return ETag and Last-Modified that may be stored and tell changes apart."""
-    lower = {name.lower(): values for name, values in headers.items()}
-    if "no-store" in ",".join(lower.get("cache-control", ())).lower():
+def kept_validators(headers: dict[str, list[str]]) -> tuple[str, str]:
+    """Return ETag and Last-Modified of a response; empty where it has none that may be stored and is certain to tell
+    changes apart."""
+    lower = {name.lower(): ",".join(values) for name, values in headers.items()}
+    if "no-store" in lower.get("cache-control", "").lower():
         return "", ""
     etag, modified = validators(headers)
-    if not etag and modified:
-        date, last = packed_date((lower.get("date") or [""])[0]), packed_date(modified)
-        if isinstance(date, int) and isinstance(last, int) and date and date - last < _YOUNG_SECONDS:
-            modified = ""
-    return etag, modified
+    if etag or not modified:
+        return etag, modified
+    varies = {name.strip().lower() for name in lower.get("vary", "").split(",")} - {"", "accept-encoding"}
+    date, last = packed_date(lower.get("date", "")), packed_date(modified)
+    is_young = isinstance(date, int) and isinstance(last, int) and 0 < date < last + _YOUNG_SECONDS
+    # The date may be that of another variant of the page, for other cookies or languages.
+    return "", "" if varies or is_young else modified
 
 
 def index_address(options: FreshOptions, data_dir: str, token: str) -> str:

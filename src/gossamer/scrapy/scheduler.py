@@ -177,12 +177,12 @@ class Scheduler(LeaseRunner, BaseScheduler):
         try:
             run = await self._enter_run(frontier, spider)
         except CrawlRefused as refusal:
-            await frontier.close()
+            await self._close_connections()
             log.error("%s. Nothing is crawled; another GOSSAMER_CRAWL_ID begins another crawl.", refusal)
             self._is_closing = True
             return
         except BaseException:
-            await frontier.close()
+            await self._close_connections()
             raise
         # All parts exist before the tasks start: the first leased request uses every one of them.
         encoder = EntryEncoder(spider, frontier=frontier, fingerprinter=self._crawler.request_fingerprinter)
@@ -340,14 +340,18 @@ class Scheduler(LeaseRunner, BaseScheduler):
         unsettled = self._committer.pending + self._inbox.pending
         if unsettled:  # the time was over
             log.error("%d requests could not be reported; the frontier gives them to others.", unsettled)
-        if self._visits is not None:
-            await self._visits.close()
         on_crawl_end()
         self._task.remove_done_callback(self._on_task_done)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self._browser.close()
         await self.holder.close()
+        await self._close_connections()
+
+    async def _close_connections(self) -> None:
+        """Close the connections to the frontier and to the index of earlier runs."""
+        if self._visits is not None:
+            await self._visits.close()
         await self.frontier.close()
 
     def _on_task_done(self, task: "asyncio.Future[Any]") -> None:

@@ -1,4 +1,4 @@
-"""Settings of incremental runs, and feeds whose items a killed process would lose."""
+"""Settings of incremental runs, validators that are kept, and feeds whose items a killed process would lose."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from scrapy.settings import Settings
 from gossamer.errors import BadInput
 from gossamer.scrapy.buffered_feeds import is_late
 from gossamer.scrapy.feeds import WholeFileStorage
-from gossamer.scrapy.fresh_visits import FreshOptions, read_fresh_options
+from gossamer.scrapy.fresh_visits import FreshOptions, kept_validators, read_fresh_options
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,25 @@ def test_what_cannot_work_is_refused(given: dict[str, Any], message: str) -> Non
 def test_a_feed_is_late_if_it_is_whole_only_at_the_end(uri: str, options: dict[str, Any], late: bool) -> None:
     storages = {"file": FileFeedStorage, "stdout": StdoutFeedStorage, "s3": S3FeedStorage, "whole": WholeFileStorage}
     assert is_late(uri, options, storages) is late
+
+
+_NOON = "Fri, 27 Nov 2026 12:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "kept"),
+    [
+        ({"ETag": 'W/"1"', "Last-Modified": _NOON, "Vary": "Cookie"}, ('W/"1"', _NOON)),
+        ({"Last-Modified": _NOON, "Date": "Fri, 27 Nov 2026 12:00:02 GMT"}, ("", _NOON)),
+        ({"Last-Modified": _NOON, "Date": "Fri, 27 Nov 2026 12:00:01 GMT"}, ("", "")),
+        ({"Last-Modified": _NOON, "Vary": "accept-encoding"}, ("", _NOON)),
+        ({"Last-Modified": _NOON, "Vary": "Accept-Encoding, Cookie"}, ("", "")),
+        ({"Last-Modified": "yesterday"}, ("", "yesterday")),
+        ({"etag": '"1"', "cache-control": "private, No-Store"}, ("", "")),
+        ({}, ("", "")),
+    ],
+)
+def test_validators_are_kept_if_they_may_be_and_tell_changes_apart(
+    headers: dict[str, str], kept: tuple[str, str]
+) -> None:
+    assert kept_validators({name: [value] for name, value in headers.items()}) == kept
