@@ -26,7 +26,7 @@ from gossamer.dashboard.sections import DashboardSection, PageRoute, View
 from gossamer.dashboard.service import ApiClient, ApiRefused, InProcessClient
 from gossamer.dashboard.shared_parts import SharedParts
 from gossamer.dashboard.texts import LANGUAGES, Texts, language_for, texts_of
-from gossamer.dashboard.visitors import ADMIN, Forbidden, Gate, TokenGate, Visitor
+from gossamer.dashboard.visitors import ADMIN, Forbidden, Gate, GateAway, TokenGate, Visitor
 from gossamer.telemetry import logs
 from gossamer.web.access import foreign_page_fault
 from gossamer.web.html import Templates
@@ -44,6 +44,10 @@ _PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 """Path that a proxy may name. Any other would make links of pages lead elsewhere."""
 _OUTSIDER: Final = Visitor(name="", scope="")
 """Visitor before the login."""
+OWN_ROUTES: Final = {"/": PageRoute("GET", overview.show), "/audit": PageRoute("GET", audit.show, ADMIN)}
+"""Pages about all APIs, by path below the dashboard's."""
+_FOR_ALL: Final = frozenset({"/audit"})
+"""Those of them that no visitor of a single project may see."""
 
 
 def with_dashboard(api: ASGIApp, *, token: str, sections: Sequence[DashboardSection] = ()) -> ASGIApp:
@@ -105,8 +109,8 @@ class _Dashboard:
         self._prefix_header = prefix_header
         self._parts = SharedParts(time.monotonic)
         routes = [
-            Route("/", self._endpoint(PageRoute("GET", overview.show)), methods=["GET"]),
-            Route("/audit", self._endpoint(PageRoute("GET", audit.show, ADMIN), is_for_all=True), methods=["GET"]),
+            Route(path, self._endpoint(route, is_for_all=path in _FOR_ALL), methods=[route.method])
+            for path, route in OWN_ROUTES.items()
         ]
         for section in sections:
             for path, route in section.routes.items():
@@ -117,7 +121,8 @@ class _Dashboard:
             Route("/login", self._log_in, methods=["POST"]),
             Route("/logout", self._log_out, methods=["POST"]),
         ]
-        self.app = Starlette(routes=routes, exception_handlers={404: self._not_found, 405: self._not_allowed})
+        handlers = {404: self._not_found, 405: self._not_allowed, GateAway: self._gate_away}
+        self.app = Starlette(routes=routes, exception_handlers=handlers)
         self.app.router.redirect_slashes = False  # the address would be made of the header Host
 
     def _endpoint(self, route: PageRoute, *, is_for_all: bool = False) -> Callable[[Request], Awaitable[Response]]:
@@ -158,6 +163,8 @@ class _Dashboard:
             visitor = await self._gate.visitor(request)
         except Forbidden as error:
             return self._problem(self._page(request), 403, str(error))
+        except GateAway as error:  # here: the handler of another error may ask, too
+            return await self._gate_away(request, error)
         if visitor is None:
             address = request.url
             here = address.path.removeprefix(ROOT) + (f"?{address.query}" if address.query else "")
@@ -209,6 +216,11 @@ class _Dashboard:
         if fault := foreign_page_fault(request.method, request.headers):
             return self._problem(page, 403, fault)
         return await login.end(page, self._gate)
+
+    async def _gate_away(self, request: Request, error: Exception) -> Response:
+        page = self._page(request)
+        log.warning("%s %s %s: %s", logs.REQUEST_BROKE, request.method, request.url.path, error)
+        return self._problem(page, 503, page.texts("problem.no_gate"))
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:
         if request.url.path == ROOT:

@@ -62,7 +62,7 @@ async def _entries(page: DashboardPage, section: DashboardSection) -> tuple[list
             "/v1/audit", cursor=position, after=position, limit=_A_PAGE, **chosen
         )
     except ApiRefused as error:
-        return [], error.detail
+        return [], page.detail(error)
     return [_entry(section, facts) for facts in (found["items"] if isinstance(found, dict) else found)], ""
 
 

@@ -263,21 +263,39 @@ def _by_count(counts: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda pair: -pair[1])
 
 
+def _text(value: object) -> str:
+    """Return a field of a record as a text; empty: the record has none."""
+    return value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
+
+
+def _links(links: object) -> list[dict[str, str]]:
+    """Return the links of a record."""
+    given = links if isinstance(links, list) else []
+    return [{name: _text(one.get(name)) for name in ("url", "text")} for one in given if isinstance(one, dict)]
+
+
+def _headers(headers: object) -> dict[str, list[str]]:
+    """Return the headers of a record: lists of values by name."""
+    given = headers if isinstance(headers, dict) else {}
+    return {name: list(map(_text, values if isinstance(values, list) else [values])) for name, values in given.items()}
+
+
 def _shown(record: dict[str, Any]) -> dict[str, Any]:
-    """Return what a page shows of a record. Its body is a text, never a part of the page."""
+    """Return what a page shows of a record. Its body is a text, never a part of the page. Programs other than Gossamer
+    may publish records, too, with fields of any kind."""
     body = str(record.get("body") or "")
     if record.get("item") is not None:
         body = msgspec.json.format(msgspec.json.encode(record["item"]), indent=2).decode()
     return {
-        "url": record.get("url", ""),
+        "url": _text(record.get("url")),
         "status": record.get("status_code") or "",
         "reason": record.get("reason", ""),
         "exception": record.get("exception", ""),
         "depth": record.get("depth", ""),
         "timestamp": record.get("timestamp", ""),
-        "content_type": record.get("content_type", ""),
-        "links": record.get("links") or [],
+        "content_type": _text(record.get("content_type")),
+        "links": _links(record.get("links")),
         "body": body[:_BODY_SHOWN],
         "is_cut": len(body) > _BODY_SHOWN,
-        "headers": record.get("response_headers") or {},
+        "headers": _headers(record.get("response_headers")),
     }

@@ -28,13 +28,17 @@ def _number(value: float) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return a number without the zeros of a fraction; other values as they are."""
-    return f"{value:g}" if isinstance(value, float) else value
+    """Return a number without the zeros of a fraction; other values as they are. Forms send it back: it is not
+    rounded."""
+    return f"{value:.15g}" if isinstance(value, float) else value
 
 
 def _utc(epoch: float) -> str:
     """Return a time for browsers without scripts; others show it in the viewer's zone."""
-    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):  # what another program calls a time may be any number
+        return str(epoch)
 
 
 def _duration(seconds: float) -> str:

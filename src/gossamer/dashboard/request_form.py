@@ -66,7 +66,7 @@ def request_of(given: Mapping[str, str]) -> dict[str, Any]:
         elif field.kind in ("number", "json"):
             try:
                 request[field.name] = msgspec.json.decode(text)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 request[field.name] = text
         else:
             request[field.name] = text

@@ -43,8 +43,12 @@ class Forbidden(Exception):
     """The visitor may not use the dashboard, or this page."""
 
 
+class GateAway(Exception):
+    """The gate cannot find out who the visitor is, because what it asks does not answer."""
+
+
 class Gate(Protocol):
-    """Decides who may use a dashboard."""
+    """Decides who may use a dashboard. Every call may raise GateAway."""
 
     @property
     def cookie(self) -> str:

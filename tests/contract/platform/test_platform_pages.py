@@ -13,7 +13,9 @@ from urllib.parse import urljoin
 import httpx
 import pytest
 from sqlalchemy import Connection
+from sqlalchemy import text as sql
 
+from gossamer.dashboard.app import OWN_ROUTES
 from gossamer.dashboard.crawl_section import ROUTES as CRAWL_ROUTES
 from gossamer.dashboard.sessions import COOKIE as COOKIE_OF_CRAWLS
 from gossamer.dashboard.visitors import READ, Visitor
@@ -402,6 +404,11 @@ async def test_nodes_groups_projects_and_variables_are_changed(
     await _go(client, "/project/change", project=_PROJECT, max_running="3", retries="2", retry_seconds="1.5")
     changed = [each for each in (await client.get("/v1/projects")).json() if each["name"] == _PROJECT]
     assert (changed[0]["max_running"], changed[0]["retries"], changed[0]["retry_seconds"]) == (3, 2, 1.5)
+    page = (await client.get("/ui/project", params={"project": _PROJECT})).text
+    assert 'name="retry_seconds" inputmode="decimal" value="1.5"' in page
+    await _go(client, "/project/change", project=_PROJECT, time_limit="1234567.25")
+    page = (await client.get("/ui/project", params={"project": _PROJECT})).text
+    assert 'name="time_limit" inputmode="decimal" value="1234567.25"' in page  # the form sends it back
     refused = await client.post("/ui/project/change", data={"project": _PROJECT, "retries": "1000"})
     assert (refused.status_code, "retries" in _alert(refused)) == (400, True)
     await _go(client, "/project/variable", project=_PROJECT, name="PLACE", value=_EVIL)
@@ -484,13 +491,14 @@ def _below(scope: str) -> Iterator[str]:
     yield from _SCOPES[: _SCOPES.index(scope)]
 
 
-@pytest.mark.parametrize("path", ["/", *ROUTES])
+@pytest.mark.parametrize("path", [*OWN_ROUTES, *ROUTES])
 async def test_each_page_is_for_those_with_its_scope(
     closed: httpx.AsyncClient, database: StateDatabase, path: str
 ) -> None:
     """Every route, with each scope, with none, and with a wrong session."""
     await database.write(_fill)
-    method, needed = (ROUTES[path].method, ROUTES[path].scope) if path in ROUTES else ("GET", READ)
+    route = {**OWN_ROUTES, **ROUTES}[path]
+    method, needed = route.method, route.scope
     query = {"id": "1", "project": _PROJECT}
     for cookie in ("", "x" * 43, "x" * 10_000, "ü"):
         headers = {"Cookie": f"{COOKIE}={cookie}".encode()}
@@ -517,7 +525,7 @@ async def _login(database: StateDatabase, secret: str) -> dict[str, str]:
     return {"Cookie": f"{COOKIE}={await database.write(begin)}"}
 
 
-@pytest.mark.parametrize("path", [path for path, route in ROUTES.items() if route.method == "GET"])
+@pytest.mark.parametrize("path", [path for path, route in {**OWN_ROUTES, **ROUTES}.items() if route.method == "GET"])
 async def test_a_token_of_one_project_shows_no_other(
     closed: httpx.AsyncClient, database: StateDatabase, path: str
 ) -> None:
@@ -532,6 +540,21 @@ async def test_a_token_of_one_project_shows_no_other(
         assert not [text for text in (*others, "schedule-0", "person-0", "node-0", _EVIL) if text in shown]
         assert answer.status_code in (200, 403, 404)
     assert (await closed.get("/ui/", headers=session)).status_code == 200
+
+
+async def test_a_database_that_cannot_say_who_the_visitor_is_is_told_on_a_page(
+    closed: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    _, secret = await database.write(lambda c: tokens.add_token(c, "all", TokenScope.READ))
+    session = await _login(database, secret)
+    for table in ("browser_session", "token"):
+        await database.write(lambda c, table=table: c.execute(sql(f"ALTER TABLE {table} RENAME TO away_{table}")))
+    asked = [closed.get("/ui/jobs", headers=session), closed.get("/ui/nothing", headers=session)]
+    asked += [closed.get("/ui/jobs", headers={"Authorization": f"Bearer {secret}"})]
+    asked += [closed.post("/ui/login", data={"token": secret}), closed.post("/ui/logout", headers=session)]
+    for answer in [await each for each in asked]:
+        assert (answer.status_code, "cannot find out who you are" in _alert(answer)) == (503, True)
+    assert (await closed.get("/ui/jobs")).status_code == 303
 
 
 async def test_a_token_of_a_node_opens_nothing(closed: httpx.AsyncClient, database: StateDatabase) -> None:

@@ -16,6 +16,7 @@ import httpx
 import msgspec
 import pytest
 
+from gossamer.dashboard.app import OWN_ROUTES
 from gossamer.dashboard.crawl_section import ROUTES
 from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
 from gossamer.fetch.robots_service import RobotsRecord, pack
@@ -30,7 +31,7 @@ from .conftest import Service, Start
 
 TOKEN = "a long wörd nobody guesses"
 HOSTILE = "<img/src=x/onerror=alert(1)>"
-PAGES = ["/", "/audit", *(path for path, route in ROUTES.items() if route.method == "GET")]
+PAGES = [*OWN_ROUTES, *(path for path, route in ROUTES.items() if route.method == "GET")]
 CHANGES = [path for path, route in ROUTES.items() if route.method == "POST"]
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
@@ -122,6 +123,7 @@ async def test_the_form_has_every_field_of_the_api_and_shows_the_same_request(se
         ({"crawlid": "a b"}, "crawlid: must be printable, without white space"),
         ({"max_pages": "many"}, "max_pages: must be an integer"),
         ({"headers": "{"}, "headers: must be an object"),
+        ({"headers": "[" * 5000}, "headers: must be an object"),
         ({"max_pages": "many", "crawlid": "a b", "maxdepth": "-1"}, "crawlid: must be printable"),
         (
             {"max_pages": "many", "crawlid": "a b", "maxdepth": "-1"},
@@ -292,6 +294,7 @@ async def test_every_address_and_every_form_is_answered_with_a_page_whose_links_
         answer = await service.http.get(f"/ui{path}", params={"part": "x"})
         assert answer.status_code < 500, path
         assert "text/html" in answer.headers["content-type"]
+        assert answer.headers["content-security-policy"].endswith("frame-ancestors 'none'")
     await submit(service, "spring")
     for path in PAGES:
         page = await service.http.get(f"/ui{path}", params={"domain": "a.test", "appid": "shop", "crawlid": "spring"})
@@ -367,6 +370,29 @@ async def test_a_rejected_request_is_shown_with_its_reason_mended_and_sent_again
         assert re.search(r'role="alert">[^<]+<', refused.text)
     shown = (await service.http.get("/v1/topics")).json()
     assert {"name": topics.incoming, "messages": 1, "is_of_requests": True} in shown["items"]
+
+
+async def test_records_and_rejections_of_other_programs_are_shown_whatever_their_fields_are(service: Service) -> None:
+    """One of them must not hide all others."""
+    await submit(service, "spring")
+    names = {"type": "page", "appid": "shop", "crawlid": "spring", "url": "http://a.test/number-7"}
+    odd: list[Any] = [None, 7, "x", [7], ["x"], [{}], {"x": 7}, {"x": ["y", 7, None]}]
+    fields = ("url", "links", "response_headers", "body", "status_code", "content_type", "timestamp", "depth")
+    records = [{**names, name: value} for name in fields for value in odd]
+    topic = service.context.topics.crawled_by("shop")
+    await service.context.bus.publish(topic, [msgspec.json.encode(record) for record in [*records, names]])
+    following, found = f"/ui/crawl/pages?{urlencode({'appid': 'shop', 'crawlid': 'spring'})}", 0
+    while following:
+        page = await service.http.get(following)
+        assert page.status_code == 200, page.text
+        found += page.text.count('<details class="record">')
+        following = next(map(unescape, re.findall(r'href="([^"]+)" rel="next"', page.text)), "")
+    assert found == len(records) + 1
+    letters = [{"topic": "x", "message": "{}", "timestamp": time} for time in (1e300, -1e12, 1.0)]
+    await service.context.bus.publish(
+        service.context.topics.dead_letter, [msgspec.json.encode(each) for each in letters]
+    )
+    assert (await text(service, "/bus")).count('<details class="record">') == len(letters)
 
 
 def shown_in(page: str) -> list[int]:
