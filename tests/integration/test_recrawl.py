@@ -491,6 +491,25 @@ def test_another_depth_or_scope_adds_and_forgets_pages_and_tells_how_many(tmp_pa
     assert found("--deny", "/x") == ([], "")
 
 
+def test_other_fields_are_taken_from_pages_that_are_as_they_were(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html", links=("a.html",))
+    write(site, "a.html")
+
+    def items(*options: str) -> tuple[int, str]:
+        done = subprocess.run(
+            command("crawl", f"{site.url}/", "--recrawl-once", "--crawl-id", "mine", *FLAGS, "-o", "x.jsonl", *options),
+            cwd=tmp_path, capture_output=True, text=True, timeout=110,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return (tmp_path / "x.jsonl").read_text().count('"type":"item"'), done.stderr
+
+    assert items()[0] == 0
+    found, said = items("--field", "words=body")
+    assert found == 2
+    assert "takes something else from its pages than before. 2 pages will be fetched without conditions" in said
+    assert items("--field", "words=body") == (2, "")
+
+
 def test_sitemaps_and_feeds_are_visited_as_pages_and_are_no_changes(tmp_path: Path, site: Served) -> None:
     def list_pages(*names: str) -> None:
         entries = "".join(f"<url><loc>{site.url}/{name}</loc></url>" for name in names)

@@ -10,7 +10,7 @@ two, the same command finds the round and enters what is left of it; what has en
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -18,7 +18,7 @@ from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.visits import Visits
 from gossamer.crawling.work import CrawlResult, Observer, WorkControl
-from gossamer.fresh.index import PageIndex
+from gossamer.fresh.index import PageIndex, ScopeChange
 from gossamer.fresh.page import Change, IndexedPage
 from gossamer.fresh.rounds import RoundPlanner, shortfall_sentence
 from gossamer.policy.scope import scope_of
@@ -39,6 +39,8 @@ _SCOPE_FIELDS = (
     "follow_nofollow",
 )
 """Fields of terms that decide which links are followed."""
+_TAKEN_FIELDS = ("extract", "content", "links", "assets")
+"""Fields of terms that decide what a record of a page has. A page that is as it was has a record without a body."""
 _PAUSE_SECONDS = 1.0
 """Shortest time between two rounds, and between two looks whether a page is due."""
 _POLL_SECONDS = 0.2
@@ -109,7 +111,8 @@ class Recrawl:
             index.close()
 
     async def _adopt_scope(self, index: PageIndex) -> None:
-        """Forget the pages that are out of scope now, and tell how many."""
+        """Forget the pages that are out of scope now, let all be read again if something else is taken from them, and
+        tell how many."""
         terms, seeds = self._plan.terms, {index.key(url) for url in self._plan.seeds}
         scope, deepest = scope_of(terms), terms.maxdepth
 
@@ -117,9 +120,18 @@ class Recrawl:
             is_inside = scope.reason(page.url) is None and (deepest is None or page.depth <= deepest)
             return is_inside or page.key in seeds
 
-        parts = [getattr(terms, name) for name in _SCOPE_FIELDS]
-        text = msgspec.json.encode(parts).decode()
-        if (changed := await asyncio.to_thread(index.adopt_scope, text, keeps)) is not None:
+        def adopt(fact: str, fields: Sequence[str]) -> ScopeChange | None:
+            text = msgspec.json.encode([getattr(terms, name) for name in fields]).decode()
+            return index.adopt_scope(text, keeps, fact=fact)
+
+        changed = await asyncio.to_thread(adopt, "scope", _SCOPE_FIELDS)
+        taken = await asyncio.to_thread(adopt, "taken", _TAKEN_FIELDS)
+        if changed is None and taken is not None:
+            self._observer.say(
+                f"The crawl takes something else from its pages than before. {counted(taken.kept, 'page')} will be "
+                "fetched without conditions, so that it takes it from all."
+            )
+        if changed is not None:
             gone, kept = counted(changed.forgotten, "page"), counted(changed.kept, "page")
             self._observer.say(
                 f"The crawl has another scope or depth than before. {gone} out of it "

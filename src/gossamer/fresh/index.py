@@ -557,11 +557,14 @@ class PageIndex:
         [(due,)] = self._database.rows("SELECT min(due) FROM pages")
         return None if due is None else int(due)
 
-    def adopt_scope(self, scope: str, keeps: Callable[[IndexedPage], bool]) -> ScopeChange | None:
+    def adopt_scope(
+        self, scope: str, keeps: Callable[[IndexedPage], bool], *, fact: str = "scope"
+    ) -> ScopeChange | None:
         """Note the scope of the crawl. If it was another one before, forget the pages that `keeps` does not return True
         for, and let the others be fetched without conditions once, because links that were out of scope are not in the
-        index. Returns what was done; None: nothing. `scope`: any text that is equal for equal scopes."""
-        known = self.fact("scope")
+        index. Returns what was done; None: nothing. `scope`: any text that is equal for equal scopes. `fact`: name of
+        what is noted; by another one, other options are kept for which pages have to be read again."""
+        known = self.fact(fact)
         if known == scope:
             return None
         forgotten = kept = 0
@@ -577,7 +580,7 @@ class PageIndex:
                     page.facts.announced = 0  # of a sitemap, which would be skipped as long as its date does not move
                     rows.append((_packed(page.facts), page.key))
                 self._database.run_many("UPDATE pages SET facts = ? WHERE key = ?", rows)
-            self.note("scope", scope)
+            self.note(fact, scope)
         return ScopeChange(forgotten, kept) if known else None
 
     # --- domains ------------------------------------------------------------------------------------------------------
