@@ -25,6 +25,10 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a size": (["crawl", SEED, "--assets-max-bytes", "5MB"], "Write a whole number of bytes from 1 up."),
     "a value of a flag": (["crawl", SEED, "--fresh", "true"], "'true' is one word: which site is meant?"),
     "a word as a page": (["fetch", "true"], "'true' is one word: which site is meant?"),
+    "kinds of requests": (
+        ["crawl", SEED, "--render-load", "pdfs"],
+        "--render-load: cannot use ('pdfs',). Write a list of images, fonts, media or trackers.",
+    ),
     "a scope": (["crawl", SEED, "--scope", "galaxy"], "--scope: cannot use 'galaxy'. Write domain, host, path or any."),
     "a depth": (
         ["crawl", SEED, "--depth", "-1"],

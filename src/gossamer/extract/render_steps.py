@@ -12,9 +12,12 @@ from gossamer.extract.selectors import ITSELF, compile_css
 from gossamer.model.rendering import MOST_STEPS, RenderStep, parse_step
 
 _STRING = re.compile(r"""\\.|"[^"]*"|'[^']*'""")
-_NO_BROWSER_HAS = re.compile(r":(?:lexbor-[\w-]*|contains)|#[0-9]|[\w-]\|(?!=)|=[^\]]*[\s\"]s\s*\]", re.IGNORECASE)
-"""Parts of selectors that the library of the house may accept, and browsers do not: its own pseudo-classes, names that
-begin with a digit, prefixes of namespaces, and the flag `s` of an attribute."""
+_NO_BROWSER_HAS = re.compile(
+    r":(?:lexbor-[\w-]*|contains|(?:blank|current)\b)|\|\||#[0-9]|[\w-]\|(?!=)|=[^\]]*[\s\"]s\s*\]", re.IGNORECASE
+)
+"""Parts of selectors that the library of the house may accept, and browsers do not: its own pseudo-classes and those
+that no browser has, columns of tables, names that begin with a digit, prefixes of namespaces, and the flag `s` of an
+attribute."""
 
 
 def check_browser_selector(text: str) -> None:

@@ -84,9 +84,10 @@ async def _serve(spec: WebSpec, arguments: argparse.Namespace) -> None:
         estate = (
             f"; estate agent {web.scheme}://localhost:{web.port}/properties/index_00000.html" if spec.estate else ""
         )
+        scripted = f"; built by scripts {web.scheme}://scripted.test:{web.port}/" if spec.scripted else ""
         # The address stays last: programs read it there.
         print(
-            f"{hosts}, {total:,} pages; first {web.url()}{estate}; {web.scheme}://{ADDRESS}:{web.port}",
+            f"{hosts}, {total:,} pages; first {web.url()}{estate}{scripted}; {web.scheme}://{ADDRESS}:{web.port}",
             flush=True,
         )
         watching = None

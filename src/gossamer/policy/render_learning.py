@@ -113,12 +113,13 @@ class RenderLearner:
         if verdict is None or verdict == known.told:
             return
         known.told = verdict
+        interval = min(max(verdict.interval, _FIRST_CHECK), _LAST_CHECK)  # a wrong one would end all checks
         if known.compared < _SAMPLES or verdict.renders is not known.renders:
             known.renders, known.unchanged, known.plain = verdict.renders, 0, 0
-            known.interval = verdict.interval
+            known.interval = interval
             known.compared = max(known.compared, _SAMPLES)
-        elif verdict.interval > known.interval:  # another process has rendered one again
-            known.interval, known.plain = verdict.interval, 0
+        elif interval > known.interval:  # another process has rendered one again
+            known.interval, known.plain = interval, 0
 
     def is_known(self, key: RenderKey) -> bool:
         """Return whether there is a verdict on a key."""

@@ -8,6 +8,7 @@ the janitor was killed, too, the next browser that is started deletes the folder
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -29,7 +30,12 @@ from gossamer.errors import BrowserCrashed, BrowserError, BrowserMissing, Gossam
 from gossamer.render.devtools import CommandPipe, DevTools
 from gossamer.render.program import BrowserUser
 
-_LAUNCHER = "exec 3<&0 4>&1 </dev/null >/dev/null; trap '' INT TERM HUP; exec \"$@\""
+_DATA_KIB = 2 * 1024 * 1024
+"""Data of one process, such as a page's, in KiB. Buffers, images and the document are not in the JavaScript heap;
+Chromium itself would permit 16 GiB."""
+_LAUNCHER = (
+    f"ulimit -d {_DATA_KIB} 2>/dev/null; exec 3<&0 4>&1 </dev/null >/dev/null; trap '' INT TERM HUP; exec \"$@\""
+)
 """Script that becomes the browser. It hands its standard streams on as the DevTools pipe, on descriptors 3 and 4."""
 _JANITOR = (
     "trap '' INT TERM HUP; read -r group; read -r _; [ -n \"$group\" ] || { sleep 2; group=none; }; n=0; "
@@ -72,7 +78,8 @@ _FLAGS = (
     # All frames of a page in one process: one session sees every request of the page.
     "--disable-site-isolation-trials",
     "--disable-features=IsolateOrigins,site-per-process,Translate,BackForwardCache,MediaRouter,OptimizationHints,"
-    "AutofillServerCommunication,CertificateTransparencyComponentUpdater,SpeculationRules,Prerender2,WebOTP,DialMediaRouteProvider",
+    "AutofillServerCommunication,CertificateTransparencyComponentUpdater,SpeculationRules,Prerender2,WebOTP,DialMediaRouteProvider,"
+    "WebRtcHideLocalIpsWithMdns",
     "--disable-back-forward-cache",
     "--block-new-web-contents",
     "--deny-permission-prompts",
@@ -169,6 +176,14 @@ class Browser:
             fence.bind(("127.0.0.1", 0))  # without `listen`, so that every connection is refused
             # In a thread, because folders may be slow, and the fork of a large process takes milliseconds.
             started = await asyncio.to_thread(_start_processes, options, fence.getsockname()[1])
+        except OSError as error:
+            fence.close()
+            if options.user is not None and error.errno in (errno.EPERM, errno.EINVAL):
+                raise BrowserMissing(
+                    f"browser.user: this system lets Gossamer run no program as user {options.user.uid}. Run Gossamer "
+                    "as a user that is not root."
+                ) from None
+            raise BrowserCrashed(f"{options.program} did not start: {error}") from None
         except BaseException:
             fence.close()
             raise

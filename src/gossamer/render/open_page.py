@@ -12,6 +12,8 @@ from gossamer.model.rendering import MOST_TIMES, Action, RenderStep
 
 T = TypeVar("T")
 
+_ENDS = {"moved": "it leads to another URL", "time": "its seconds are over", "closed": "on_page has returned"}
+
 
 class PageControl(Protocol):
     """Tab that an open page is in."""
@@ -42,7 +44,8 @@ class OpenPage:
         """URL of the page."""
         self._control = control
         self.ended = "quiet"
-        """`quiet`: the page can be used; `time`: its seconds are over; `moved`: it leads to another URL."""
+        """`quiet`: the page can be used; `time`: its seconds are over; `moved`: it leads to another URL; `closed`:
+        `on_page` has returned."""
 
     async def click(self, selector: str, times: int = 1) -> int:
         """Click the first element that matches, up to so many times while that changes the page. Returns how often."""
@@ -96,4 +99,4 @@ class OpenPage:
     def _check_open(self) -> None:
         """Raise PageEnded if the page can be used no more."""
         if self.ended != "quiet":
-            raise PageEnded("it leads to another URL" if self.ended == "moved" else "its seconds are over")
+            raise PageEnded(_ENDS[self.ended])

@@ -143,7 +143,7 @@ class BrowserPool:
 
     async def _take(self, key: tuple[str, str]) -> Tab:
         """Return a tab for the pages of this crawl and site: a free one of theirs, else a new one."""
-        self._drop_dead()
+        await self._drop_dead()
         for tab in reversed(self._idle):
             if tab.key == key:
                 self._idle.remove(tab)
@@ -253,14 +253,17 @@ class BrowserPool:
         self._idle = [tab for tab in self._idle if tab.browser is not browser]
         await browser.close(kill=browser.ended)
 
-    def _drop_dead(self) -> None:
-        """Forget browsers that have ended while no page was in them."""
+    async def _drop_dead(self) -> None:
+        """Forget browsers that have ended while no page was in them, and close tabs whose renderer has."""
         for browser in [browser for browser in self._browsers if browser.ended]:
             self._browsers.remove(browser)
             self.counts.end("crashed")
             self._idle = [tab for tab in self._idle if tab.browser is not browser]
             self._start_task(browser.close(kill=True))
+        crashed = [tab for tab in self._idle if tab.crashed]
         self._idle = [tab for tab in self._idle if not tab.crashed]
+        for tab in crashed:
+            await tab.close()
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

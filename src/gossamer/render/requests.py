@@ -6,10 +6,12 @@ client with its address guard. So the crawl's headers, proxies and certificates 
 
 import asyncio
 import base64
+import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from http.client import responses
 from typing import Any
 
 import msgspec
@@ -38,6 +40,8 @@ _NOT_PASSED_ON = frozenset(
     {"connection", "content-encoding", "content-length", "keep-alive", "trailer", "transfer-encoding", "upgrade"}
 )
 """Response headers that describe the message as it was sent, not the decoded body that the browser gets."""
+_NO_HEADER = re.compile(r"[\0\r\n]")
+"""Characters that would make one header into two."""
 _OF_CRAWL = frozenset({"user-agent", "accept-language"})
 """Headers that the browser would send by itself, and that are the crawl's own instead."""
 
@@ -62,7 +66,8 @@ class LoadLimits(msgspec.Struct, frozen=True):
     requests: int = 200
     """Requests that are sent for a page, besides its own."""
     bytes: int = 20 * 1024 * 1024
-    """Bytes that are received for them. Requests that are in progress when it is reached are the last ones."""
+    """Bytes that are received for them, and that their bodies may have. Requests that are in progress when it is
+    reached are the last ones."""
     host_requests: int = 4
     """Requests that are in progress at once to one host, for all pages."""
     cache_bytes: int = 32 * 1024 * 1024
@@ -77,7 +82,10 @@ class CachedAnswer(msgspec.Struct, frozen=True):
     """Response in the form in which the browser gets it."""
 
     status: int
-    headers: list[dict[str, str]]
+    phrase: str
+    """Reason phrase. A browser refuses statuses without one that it does not know."""
+    headers: str
+    """Bytes of the headers in base64, each of which ends with a zero byte."""
     body: str
     """In base64."""
     until: float = 0.0
@@ -86,7 +94,7 @@ class CachedAnswer(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """Memory that it takes, approximately."""
-        return len(self.body) + 1024
+        return len(self.body) + len(self.headers) + 1024
 
 
 def _not_counted(host: str, seconds: float | None) -> None:
@@ -162,6 +170,8 @@ class PageRequests:
         self.refused = 0
         self.cached = 0
         self.bytes = 0
+        self._uploaded = 0
+        """Bytes of the bodies of its requests."""
         self.failed: list[FailedLoad] = []
         self.answers: list[CapturedAnswer] = []
         self.answers_left_out = 0
@@ -204,9 +214,11 @@ class PageRequests:
         if method == "OPTIONS" and _header(event, "access-control-request-method"):
             await self._fulfil(event, _preflight(event))
             return
-        if not self._may_load(event, url):
+        size = _body_bytes(event)
+        if not self._may_load(event, url) or (size and self._uploaded + size > self._loader.limits.bytes):
             self._refuse(event, "BlockedByClient")
             return
+        self._uploaded += size
         # A response may permit a single origin to read it.
         origin = _header(event, "origin")
         if method == "GET" and (known := self._loader.cached(self._load.sharing, origin, url)):
@@ -323,15 +335,30 @@ class PageRequests:
             session=self._session,
             requestId=event["requestId"],
             responseCode=answer.status,
-            responseHeaders=answer.headers,
+            responsePhrase=answer.phrase,
+            binaryResponseHeaders=answer.headers,
             body=answer.body,
         )
 
 
 def answer_of(fetched: FetchResponse, *, until: float = 0.0) -> CachedAnswer:
     """Return a response in the form in which the browser gets it."""
-    headers = [{"name": name, "value": value} for name, value in fetched.headers if name.lower() not in _NOT_PASSED_ON]
-    return CachedAnswer(fetched.status, headers, base64.b64encode(fetched.body).decode(), until)
+    headers = _encoded((name, value) for name, value in fetched.headers if name.lower() not in _NOT_PASSED_ON)
+    return CachedAnswer(fetched.status, _phrase(fetched), headers, base64.b64encode(fetched.body).decode(), until)
+
+
+def _encoded(headers: Iterable[tuple[str, str]]) -> str:
+    """Return headers with the bytes that the server has sent."""
+    lines = (f"{name}: {value}" for name, value in headers)
+    written = "".join(f"{line}\0" for line in lines if not _NO_HEADER.search(line))
+    return base64.b64encode(written.encode("latin-1", "replace")).decode()
+
+
+def _phrase(fetched: FetchResponse) -> str:
+    """Return the reason phrase of a response. HTTP/2 has none, and many statuses have none of their own."""
+    if fetched.reason.isascii() and fetched.reason.isprintable() and fetched.reason.strip():
+        return fetched.reason
+    return responses.get(fetched.status) or "Unknown"
 
 
 def _until(method: str, fetched: FetchResponse) -> float:
@@ -351,12 +378,19 @@ def _preflight(event: dict[str, Any]) -> CachedAnswer:
         "Access-Control-Allow-Headers": _header(event, "access-control-request-headers"),
         "Access-Control-Max-Age": "600",
     }
-    return CachedAnswer(204, [{"name": name, "value": value} for name, value in allowed.items() if value], "")
+    return CachedAnswer(204, "No Content", _encoded(pair for pair in allowed.items() if pair[1]), "")
 
 
 def _header(event: dict[str, Any], name: str) -> str:
     """Return a header of a request of the page; empty: it has none."""
     return next((value for key, value in event["request"]["headers"].items() if key.lower() == name), "")
+
+
+def _body_bytes(event: dict[str, Any]) -> int:
+    """Return the size of the body of a request of the page, approximately. It is not decoded yet."""
+    request = event["request"]
+    entries = sum(len(entry.get("bytes", "")) for entry in request.get("postDataEntries", ())) * 3 // 4
+    return max(entries, len(request.get("postData", "")))
 
 
 def _body(event: dict[str, Any]) -> bytes:

@@ -83,6 +83,6 @@ def _field(key: RenderKey) -> bytes:
 def _verdict(found: bytes) -> RenderVerdict | None:
     """Return a stored verdict. None: another version has written it."""
     renders, _, interval = found.partition(b" ")
-    if renders not in (b"0", b"1") or not interval.isdigit():
+    if renders not in (b"0", b"1") or not interval.isdigit() or len(interval) > 9:
         return None
     return RenderVerdict(renders == b"1", int(interval))

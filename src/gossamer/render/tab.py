@@ -130,15 +130,23 @@ class Tab:
         tab = cls(browser, target, answer["sessionId"], context, key)
         devtools.listen(tab._session, tab._on_event)
         browser.tabs += 1
-        tab._send("Inspector.enable")
-        tab._send("Network.setBypassServiceWorker", bypass=True)
-        # New workers and windows wait until `_on_attached` has judged them.
-        tab._send("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=True, flatten=True)
-        tab._send("Fetch.enable", patterns=[{"urlPattern": "*"}])
-        # The page's process answers this one. A navigation to another process before that would lose what is enabled.
-        tab._send("Emulation.setDeviceMetricsOverride", **_SMALL_PICTURE)
-        await tab._call("Page.enable")
+        try:
+            await tab._prepare()
+        except BaseException:
+            await tab.close()
+            raise
         return tab
+
+    async def _prepare(self) -> None:
+        """Switch on what pages need."""
+        self._send("Inspector.enable")
+        self._send("Network.setBypassServiceWorker", bypass=True)
+        # New workers and windows wait until `_on_attached` has judged them.
+        self._send("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=True, flatten=True)
+        self._send("Fetch.enable", patterns=[{"urlPattern": "*"}])
+        # The page's process answers this one. A navigation to another process before that would lose what is enabled.
+        self._send("Emulation.setDeviceMetricsOverride", **_SMALL_PICTURE)
+        await self._call("Page.enable")
 
     async def render(
         self, request: FetchRequest, response: FetchResponse, loader: PageLoader, limits: WaitLimits
@@ -294,10 +302,11 @@ class Tab:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 await use(opened)
         except TimeoutError:
-            return "time"
+            opened.ended = "time"
         except PageEnded:
             pass
-        return "moved" if page.moved_to is not None else opened.ended  # type: ignore[return-value]
+        ended, opened.ended = opened.ended, "closed"  # the tab gets the next page
+        return "moved" if page.moved_to is not None else ended  # type: ignore[return-value]
 
     async def run_script(self, script: str, *, seconds: float) -> Any:
         """Return the value of a script in the page's own world. Raises ScriptFailed."""

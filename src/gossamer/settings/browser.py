@@ -40,7 +40,9 @@ class BrowserSettings(SettingGroup):
     max_requests: Annotated[int, integers(0, 100_000)] = field_of(
         200, "Largest number of requests that a page may make, besides its own"
     )
-    max_bytes: Bytes = field_of(20 * 1024 * 1024, "Largest number of bytes that these requests of a page may receive")
+    max_bytes: Bytes = field_of(
+        20 * 1024 * 1024, "Largest number of bytes that these requests of a page may receive, and that they may send"
+    )
     host_requests: Annotated[int, integers(1, 1000)] = field_of(
         4,
         "Largest number of such requests to one host at once, for all pages of a worker process",

@@ -412,6 +412,8 @@ def _expected_one(kind: Any) -> str:
             return f"{number} from {limits.ge:,} up"
         return f"{number} from {limits.ge:,.15g} to {limits.le:,.15g}"
     plain = get_origin(kind) or kind
+    if plain is tuple and get_origin(element := get_args(kind)[0]) is Literal:
+        return f"a list of {_expected_one(element)}"
     return (
         "a whole number" if plain is int else "a number" if plain is float else _TYPE_WORDS.get(plain, "another value")
     )

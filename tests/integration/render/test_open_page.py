@@ -29,8 +29,10 @@ document.querySelector('.more').onclick = () => setTimeout(() =>
 
 async def test_it_clicks_fills_reads_and_runs_a_script() -> None:
     found: list[Any] = []
+    kept: list[OpenPage] = []
 
     async def use(tab: OpenPage) -> None:
+        kept.append(tab)
         found.append(tab.url.endswith("/"))
         found.append(await tab.fill("#q", "shoes"))
         found.append(await tab.click(".more", 2))
@@ -52,6 +54,8 @@ async def test_it_clicks_fills_reads_and_runs_a_script() -> None:
         assert b"<li>shoes</li><li>shoes</li>" in page.body
         assert page.rendering is not None
         assert page.rendering.ended == "quiet"
+        with pytest.raises(PageEnded, match="on_page has returned"):  # the tab may have another page
+            await kept[0].evaluate("1")
     assert found == [True, True, 2, "shoes\nshoes", None, True, False, {"items": 3}, True]
 
 

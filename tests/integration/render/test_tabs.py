@@ -4,13 +4,18 @@ import asyncio
 import os
 import shutil
 import signal
+from typing import Any
 
 import pytest
 
 from gossamer.errors import BrowserCrashed, BrowserHung
 from gossamer.render.browser import Browser
+from gossamer.render.pool import BrowserPool
+from gossamer.render.tab import Tab
 from gossamer.wiring.browser import launch_options
-from tests.integration.render.building import building, settings_of
+from tests.chaos.browsers import find
+from tests.chaos.schedule import Kind
+from tests.integration.render.building import Builder, building, settings_of
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("chromium-headless-shell") and not os.environ.get("CI"), reason="there is no browser"
@@ -73,3 +78,35 @@ async def test_a_browser_that_reads_nothing_is_given_up_before_it_fills_the_memo
         assert browser.ended
     finally:
         await browser.close(kill=True)
+
+
+async def test_a_page_that_ends_while_its_tab_is_free_leaves_room_for_others() -> None:
+    async with building(browser__tabs=1, browser__quiet=0.05) as builder:
+        builder.page("/", "<h1>page</h1>")
+        await builder.build("/")
+        (browser,) = builder.browsers()
+        tab = await free_tab(builder)
+        ended = asyncio.Event()
+
+        def listen(method: str, event: dict[str, Any]) -> None:
+            tab._on_event(method, event)
+            if tab.crashed:
+                ended.set()
+
+        browser.devtools.listen(tab._session, listen)
+        for pid in find(os.getpid(), Kind.KILL_RENDERER):
+            os.kill(pid, signal.SIGKILL)
+        await ended.wait()
+        for _ in range(2):
+            assert b"<h1>page</h1>" in (await builder.build("/")).body
+        assert builder.browsers() == [browser]
+        assert browser.tabs == 1
+
+
+async def free_tab(builder: Builder) -> Tab:
+    """Wait until a tab is free, and return it."""
+    pool = builder.backend._pool
+    assert isinstance(pool, BrowserPool)
+    while pool._tasks:
+        await asyncio.wait(pool._tasks)
+    return pool._idle[0]

@@ -1,6 +1,9 @@
 """A browser that cannot be used is refused in one line, before anything is fetched."""
 
 import asyncio
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +46,23 @@ async def test_it_is_refused(tmp_path: Path, case: str, command: tuple[str, ...]
     (line,) = [line for line in run.stderr.splitlines() if "Resuming" not in line]
     assert expected in line
     assert not (tmp_path / "pages.jsonl").exists()
+
+
+def as_root_without_rights(*command: str) -> list[str]:
+    """Return a command that runs as a root which cannot become another user."""
+    return ["unshare", "--map-root-user", *command]
+
+
+@pytest.mark.skipif(
+    not shutil.which("unshare") or bool(subprocess.run(as_root_without_rights("true"), capture_output=True).returncode),
+    reason="this system permits no users of its own",
+)
+def test_a_root_that_cannot_become_another_user_is_refused(tmp_path: Path) -> None:
+    command = ("fetch", "--render", "http://shop.test:9/", "--resolve", "*:127.0.0.1")
+    run = subprocess.run(
+        as_root_without_rights(sys.executable, "-m", "gossamer", *command),
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert run.stderr.startswith("gossamer: browser.user: this system lets Gossamer run no program as user 65534.")
+    assert len(run.stderr.splitlines()) == 1

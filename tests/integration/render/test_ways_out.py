@@ -169,35 +169,46 @@ LOOKED_UP = """
   document.title = 'names were used';
 })();
 new WebSocket('wss://socket.canary.test/'); new WebTransport('https://transport.canary.test/');
+const r = new RTCPeerConnection({iceServers: [{urls: 'stun:192.0.2.1'}, {urls: ['turn:192.0.2.1',
+  'turn:192.0.2.1?transport=tcp'], username: 'a', credential: 'b'}]});
+r.onicecandidate = event => document.body.append(`[${event.candidate?.candidate}]`);
+r.createDataChannel('x');
+r.createOffer().then(offer => r.setLocalDescription(offer));
+new WebSocket('ws://192.0.2.1/'); new WebTransport('https://192.0.2.1/');
 </script>
 """
-"""Page whose scripts need the addresses of names. A look-up is a way out, too: the name may be a message."""
+"""Page whose scripts need the addresses of names, and speak to an address by what no proxy sees. A look-up is a way
+out, too: the name may be a message."""
 
 
-NAME_SERVER = """
-import os, socket, sys
+LISTENER = """
+import os, select, socket, sys
 parent, log = os.getppid(), open(sys.argv[1], "ab", buffering=0)
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 server.bind(("127.0.0.1", 53))
-server.settimeout(0.2)
+packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
 log.write(b"ready")
 while os.getppid() == parent:
-    try:
-        log.write(server.recv(4096))
-    except TimeoutError:
-        pass
+    for one in select.select([server, packets], [], [], 0.2)[0]:
+        data, sender = one.recvfrom(4096)
+        # Other packets of IPv6 are those of the system itself, which looks for neighbours.
+        if one is server or sender[0] != "lo" and (sender[1] == 0x800 or sender[1] == 0x86DD and data[6] in (6, 17)):
+            log.write(data)
 """
 ISOLATED = """#!/bin/sh
 exec unshare --map-root-user --net --mount sh -c '
-  ip link set lo up && mount --bind FOLDER/resolv.conf /etc/resolv.conf || exit 1
+  ip link set lo up && ip link add out type veth peer name far && ip link set far up && ip link set out up &&
+  ip address add 192.0.2.2/24 dev out && ip neighbour add 192.0.2.1 lladdr 02:00:00:00:00:01 dev out nud permanent &&
+  ip route add default via 192.0.2.1 && mount --bind FOLDER/resolv.conf /etc/resolv.conf || exit 1
   PYTHON FOLDER/server.py FOLDER/asked & exec chromium-headless-shell "$@"' sh "$@"
 """
-"""Browser in a network of its own, whose only name server writes down each question, and ends with the browser."""
+"""Browser in a network of its own with a way out. A listener beside it, which ends with it, is the only name server,
+and writes down each question and each packet that leaves."""
 
 
 def has_namespaces() -> bool:
     """Return whether a user may make a network of its own."""
-    command = ("unshare", "--map-root-user", "--net", "--mount", "ip", "link", "set", "lo", "up")
+    command = ("unshare", "--map-root-user", "--net", "--mount", "ip", "link", "add", "out", "type", "veth")
     return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
 
 
@@ -207,7 +218,7 @@ def isolated() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp())  # which the user of the browser reaches
     folder.chmod(0o777)
     (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
-    (folder / "server.py").write_text(NAME_SERVER)
+    (folder / "server.py").write_text(LISTENER)
     program = folder / "browser"
     program.write_text(ISOLATED.replace("FOLDER", str(folder)).replace("PYTHON", "/usr/bin/env python3"))
     program.chmod(0o755)
@@ -216,7 +227,7 @@ def isolated() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(not has_namespaces(), reason="this system permits no network of its own")
-async def test_no_name_is_looked_up(tmp_path: Path, isolated: Path) -> None:
+async def test_no_name_is_looked_up_and_no_packet_leaves(tmp_path: Path, isolated: Path) -> None:
     (tmp_path / "gossamer.toml").write_text(
         f'[browser]\nprogram = "{isolated}/browser"\nsandbox = false\nseconds = 6.0\nquiet = 3.0\n'
     )
@@ -229,5 +240,7 @@ async def test_no_name_is_looked_up(tmp_path: Path, isolated: Path) -> None:
             cwd=tmp_path,
         )
     assert run.returncode == 0, run.stderr
-    assert "<title>names were used</title>" in json.loads((tmp_path / "pages.jsonl").read_text())["body"]
+    body = json.loads((tmp_path / "pages.jsonl").read_text())["body"]
+    assert "<title>names were used</title>" in body
+    assert "192.0.2.2" not in body, "the page has found an address of this machine"
     assert (isolated / "asked").read_bytes() == b"ready"

@@ -10,6 +10,7 @@ from gossamer.extract.render_steps import check_browser_selector, read_steps
     "selector",
     [
         "..x", "", ".", "a::text", "a::attr(href)", 'p:lexbor-contains("x")', "p:contains(x)", "#1a", "svg|a", "[x|y]",
+        "td || td", "p:blank", "p:current(a)",
         "[a=b s]", "a b(", "a,", "x" * 1001,
     ],
 )  # fmt: skip

@@ -90,3 +90,10 @@ def test_what_others_have_noticed_holds_at_once() -> None:
     reasons(learner, 10, changed=True)
     learner.adopt(KEY, RenderVerdict(False, 20))
     assert reasons(learner, 2, changed=True) == ["no_change"] * 2
+
+
+def test_an_interval_that_no_process_writes_neither_ends_the_checks_nor_makes_all_pages_one() -> None:
+    for interval in (0, 10**8):
+        learner = RenderLearner()
+        learner.adopt(KEY, RenderVerdict(False, interval))
+        assert 0 < reasons(learner, 2000, changed=False).count("check") < 10
