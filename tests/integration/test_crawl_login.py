@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.fernet import Fernet
 
-from gossamer.errors import LoginFailed
+from gossamer.errors import BadInput, LoginFailed
 from gossamer.fakeweb import FakeWeb
 from gossamer.fakeweb.server import Server
 from gossamer.fakeweb.serving import serve
@@ -48,7 +48,7 @@ def passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def session_file(folder: Path, web: Server, *users: str, path: str = "/login", **more: object) -> Path:
     """Write a session file for accounts of the site."""
-    document = {
+    document: dict[str, object] = {
         "accounts": {user: {"user": user, "password": {"env": f"PASSWORD_OF_{user.upper()}"}} for user in users},
         "login": {
             "form": f"{web.site.base('members.test')}{path}", "fields": {"user": "user", "password": "password"},
@@ -185,11 +185,86 @@ LOGINS = {
         "header": "X-Token: T {token}",
     },
     "basic": {"basic": True},
+    "spider": {"spider": True},
 }
+
+CLUB = """
+from gossamer import Spider
+
+class Club(Spider):
+    def parse(self, page):
+        for link in page.links:
+            yield page.follow(link)
+
+    async def login(self, session):
+        BODY
+"""
+BY_FORM = """page = await session.get("BASE/login")
+        answer = await session.submit(page, {name: session.values[name] for name in ("user", "password")})
+        if answer.css("input[type=password]"):
+            session.fail("the form came again")
+"""
+BY_JSON = """values = {"name": session.account, "password": session.values["password"]}
+        answer = await session.post("BASE/token", json=values)
+        session.headers["X-Token"] = "T " + answer.json()["data"]["token"]
+"""
+
+
+def club(folder: Path, base: str, body: str) -> str:
+    """Write a spider that logs in."""
+    (folder / "club.py").write_text(CLUB.replace("BODY", body).replace("BASE", base))
+    return str(folder / "club.py")
+
+
+def spider_session(folder: Path, web: Server, user: str = "alice") -> Path:
+    return session_file(folder, web, user, site="members.test", login=LOGINS["spider"])
+
+
+async def test_a_spider_logs_in(tmp_path: Path) -> None:
+    """Again where the session has ended. It keeps its links and items."""
+    async with members() as (web, site):
+        spider = club(tmp_path, web.site.base("members.test"), BY_FORM)
+        crawled = await crawl_members(tmp_path, web, spider_session(tmp_path, web), crawl__spider=spider)
+    assert pages_of(crawled) == EXPECTED
+    assert len(site.logins) >= 3
+    assert site.logouts == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (BY_FORM, "The login of alice failed: the form came again"),
+        ('raise ValueError(session.values["password"])', "failed for alice: ValueError: <redacted>"),
+        ('session.headers["a b"] = "c"', "not a valid header name"),
+        ('await session.get("http://other.test/")', "leads to other.test, and secrets stay on members.test"),
+        ('await session.get("ftp://members.test/")', "Only http and https"),
+        ('await session.post("BASE/login")', "name either fields or json"),
+        ('await session.submit(await session.get("BASE/help"), {})', "/help has no form with a password"),
+    ],
+)
+async def test_a_login_of_a_spider_that_fails_ends_the_crawl_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
+) -> None:
+    monkeypatch.setenv("PASSWORD_OF_ALICE", "wrong")
+    async with members(10) as (web, site):
+        spider = club(tmp_path, web.site.base("members.test"), body)
+        with pytest.raises(LoginFailed) as raised:
+            await crawl_members(tmp_path, web, spider_session(tmp_path, web), crawl__spider=spider)
+    assert words in str(raised.value)
+    assert "wrong" not in str(raised.value)
+    assert not site.visits
+
+
+async def test_a_spider_without_a_login_is_named_before_anything_is_fetched(tmp_path: Path) -> None:
+    async with members(10) as (web, site):
+        with pytest.raises(BadInput, match="the spider link has no method login"):
+            await crawl_members(tmp_path, web, spider_session(tmp_path, web))
+    assert not site.visits
 
 
 @pytest.mark.parametrize(("kind", "header", "value"), [
-    ("token", "x-token", "T abc"), ("basic", "authorization", "Basic YWxpY2U6d29uZGVybGFuZA=="),
+    ("token", "x-token", "T abc"), ("spider", "x-token", "T abc"),
+    ("basic", "authorization", "Basic YWxpY2U6d29uZGVybGFuZA=="),
 ])  # fmt: skip
 async def test_the_header_of_a_login_goes_to_its_site_only(tmp_path: Path, kind: str, header: str, value: str) -> None:
     bodies = {"/token": b'{"data": {"token": "abc"}}'}
@@ -203,11 +278,13 @@ async def test_the_header_of_a_login_goes_to_its_site_only(tmp_path: Path, kind:
         }
         file = tmp_path / "session.json"
         file.write_text(json.dumps(document))
+        spider = {"crawl__spider": club(tmp_path, base, BY_JSON)} if kind == "spider" else {}
         crawled = await crawl(
             tmp_path,
             [f"{base}/"],
             ["*:127.0.0.1"],
             crawl__session=str(file),
+            **spider,
             crawl__scope="any",
             records__secrets="keep",
         )
@@ -217,7 +294,7 @@ async def test_the_header_of_a_login_goes_to_its_site_only(tmp_path: Path, kind:
     }  # fmt: skip
     assert all(page.success for page in crawled.pages)
     assert value.encode() not in all_bytes(tmp_path)
-    if kind == "token":
+    if kind != "basic":
         assert json.loads(got["www.a.test/token"].body) == {"name": "alice", "password": "wonderland"}
 
 

@@ -34,6 +34,7 @@ from gossamer.wiring.refusals import load_refusals
 from gossamer.wiring.worker import make_clients, make_resolver, page_fetcher
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, ContextOptions, SharedMemory
+from gossamer.worker.loading import find_spider, make_spider
 from gossamer.worker.page import PageReader
 from gossamer.worker.records import PageText, file_record, page_record
 from gossamer.worker.robots import MemoryRobotsStore
@@ -225,11 +226,13 @@ async def _log_in(attempt: Attempt, settings: Settings, clients: "FetchBackend")
     """Give the attempt a session: of the first account of the session file, or one that only keeps cookies. Raises
     LoginFailed."""
     from gossamer.session.site_session import SiteSession  # imported late, as below: most pages need no session
-    from gossamer.wiring.sessions import load_login
+    from gossamer.wiring.sessions import load_login, with_spider
 
     login, site = load_login(settings), registered_domain(host(attempt.url))
     if login is not None and login.site != site:
         raise BadInput(f"it logs in to {login.site}, and {attempt.url} is at {site}.", option="session")
+    if login is not None:
+        login = with_spider(login, lambda: make_spider(find_spider(settings.crawl.spider)))
     session = SiteSession(site, None, login, login.accounts[0] if login is not None else None)
     await session.prepare(attempt.login_request, clients.fetch)
     attempt.session = session

@@ -1,23 +1,23 @@
-"""Logs in to a site: by a form, by a request, or by basic auth.
+"""Logs in to a site: by a form, by a request, by basic auth, or by the method of a spider.
 
 Each request counts as a hit of the site. Nothing that a site answers makes a secret leave it: the requests stay on the
 registered domain of the session, and on TLS where they began on it.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 
-from gossamer.errors import LoginFailed, LoginUnanswered
+from gossamer.errors import BadUrl, FetchError, FrontierError, LoginFailed, LoginUnanswered
 from gossamer.extract.encoding import content_type_of, decode
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines, redirect_location
-from gossamer.fetch.request import basic_credentials
+from gossamer.fetch.request import basic_credentials, check_headers
 from gossamer.policy.refusals import find_refusal
 from gossamer.policy.retry import is_worth_a_retry
-from gossamer.policy.urls import host, origin, redirect_target, registered_domain
+from gossamer.policy.urls import canonical, host, origin, redirect_target, registered_domain
 from gossamer.session.form import LoginForm, asks_second_factor, find_form
 from gossamer.session.jar import CookieJar
 from gossamer.session.session_file import Account, SiteLogin
@@ -43,6 +43,10 @@ class LoginSession:
         self._send = send
         self._request_for = request_for
         self._now = now
+        self.used_tls = False
+        """True: a request went over TLS. What it got is not to be sent without."""
+        self.form_page = login.steps.form if login.steps is not None else ""
+        """URL of the page with the form of the login. Empty: it is not known."""
 
     async def log_in(self, account: Account) -> tuple[tuple[str, str], ...]:
         """Log in, and return the headers that pages of the site then get. Raises LoginFailed, and FetchError if another
@@ -56,6 +60,8 @@ class LoginSession:
         if steps.basic:
             user, password = account.values["user"], account.values["password"]
             return (("Authorization", basic_credentials(user.encode(), password.encode())),)
+        if steps.spider:
+            return await self._by_spider(account)
         if steps.form:
             await self._by_form(account)
             return ()
@@ -102,16 +108,20 @@ class LoginSession:
 
     def _check_action(self, form: LoginForm, url: str) -> None:
         """Raise LoginFailed for a form that secrets must not be sent by."""
-        if not form.action or registered_domain(host(form.action)) != self._login.site:
-            raise LoginFailed(
-                f"The form at {url} leads to {form.action or 'no web page'}, and secrets stay on {self._login.site}."
-            )
-        if url.startswith("https:") and not form.action.startswith("https:"):
-            raise LoginFailed(f"The form at {url} leads to {form.action}, which is not encrypted.")
+        self._check_target(form.action, url)
         if form.is_multipart:
             raise LoginFailed(f"The form at {url} is sent as multipart/form-data, which logins do not support.")
         if form.method != "POST":
             raise LoginFailed(f"The form at {url} is sent by GET: the secrets would be in a URL.")
+
+    def _check_target(self, target: str, url: str) -> None:
+        """Raise LoginFailed if the form of a page leads to where secrets must not go."""
+        if not target or registered_domain(host(target)) != self._login.site:
+            raise LoginFailed(
+                f"The form at {url} leads to {target or 'no web page'}, and secrets stay on {self._login.site}."
+            )
+        if url.startswith("https:") and not target.startswith("https:"):
+            raise LoginFailed(f"The form at {url} leads to {target}, which is not encrypted.")
 
     def _submission(self, form: LoginForm, values: dict[str, str], url: str) -> FetchRequest:
         """Return the request that a browser would send. Sites compare Origin and Referer with their own."""
@@ -142,7 +152,54 @@ class LoginSession:
         name, _, value = steps.header.partition(":")
         return ((name.strip(), value.strip().replace("{token}", token)),)
 
-    # --- both ---------------------------------------------------------------------------------------------------------
+    # --- a spider -----------------------------------------------------------------------------------------------------
+
+    async def _by_spider(self, account: Account) -> tuple[tuple[str, str], ...]:
+        from gossamer.session.login_client import LoginClient  # imported late: few logins need it
+
+        spider = self._login.spider
+        assert spider is not None
+        client = LoginClient(account, self._exchange, self._check_target)
+        try:
+            await spider.login(client)
+            self.form_page = client.form_page
+            headers = tuple(client.headers.items())
+            check_headers(headers)
+        except (LoginFailed, FetchError, FrontierError):
+            raise
+        except (Exception, SystemExit) as error:  # also sys.exit(): it must not end the worker
+            text = f"{type(error).__name__}: {error}"
+            for value in sorted(account.values.values(), key=len, reverse=True):
+                text = text.replace(value, "<redacted>") if value else text
+            raise LoginFailed(f"The method login of the spider failed for {account.name}: {text}") from None
+        return headers
+
+    async def _exchange(self, url: str, body: bytes, headers: Mapping[str, str]) -> FetchResponse:
+        """Send a request of a spider's login. Raises LoginFailed for another site, and where only a person can go
+        on."""
+        try:
+            url = canonical(url)
+        except BadUrl as error:
+            raise LoginFailed(f"The login of the spider: {error}") from None
+        if registered_domain(host(url)) != self._login.site:
+            raise LoginFailed(f"The login of the spider leads to {host(url)}, and secrets stay on {self._login.site}.")
+        if self.used_tls and not url.startswith("https:"):
+            raise LoginFailed(f"The login of the spider leads to {url}, which is not encrypted.")
+        added = tuple(headers.items())
+        check_headers(added)
+        if body:
+            kind = next(value for name, value in added if name == "Content-Type")
+            others = tuple(pair for pair in added if pair[0] != "Content-Type")
+            request = self._with_body(url, body, kind, (("Origin", origin(url)), *others))
+        else:
+            request = self._request_for(url)
+            names = {name.lower() for name, _ in added}
+            request.headers = (*(pair for pair in request.headers if pair[0].lower() not in names), *added)
+        answer = await self._open(request)
+        self._check_presence(answer)
+        return answer
+
+    # --- all of them --------------------------------------------------------------------------------------------------
 
     def _with_body(self, url: str, body: bytes, kind: str, headers: Iterable[tuple[str, str]]) -> FetchRequest:
         """Return a POST with the headers of the crawl, overridden by these."""
@@ -158,6 +215,7 @@ class LoginSession:
             cookie = self._jar.header_for(request.url, now=self._now)
             if cookie:
                 request.headers = (*request.headers, ("Cookie", cookie))
+            self.used_tls = self.used_tls or request.url.startswith("https:")
             answer = await self._send(request)
             self._jar.receive(request.url, answer.headers, now=self._now)
             location = redirect_location(answer.status, answer.headers)
@@ -179,16 +237,21 @@ class LoginSession:
 
     def _check_answer(self, answer: FetchResponse, account: Account) -> None:
         """Raise LoginFailed for an answer that ends the login, and LoginUnanswered for one that may change."""
-        refusal = find_refusal(answer.status, answer.headers, answer.body, url=answer.url, requested=answer.url)
-        if refusal is not None and refusal.kind in _FOR_PERSONS:
-            raise self._for_a_person(f"asks for a {refusal.kind}")
-        if is_worth_a_retry(answer.status):
-            raise LoginUnanswered(f"{answer.status} {answer.reason}")
+        self._check_presence(answer)
         if answer.status >= 400:
             raise LoginFailed(
                 f"{host(answer.url)} answers the login of {account.name} with {answer.status} {answer.reason}. Check "
                 "user and password."
             )
+
+    def _check_presence(self, answer: FetchResponse) -> None:
+        """Raise LoginFailed for an answer that only a person can deal with, and LoginUnanswered for one that may
+        change."""
+        refusal = find_refusal(answer.status, answer.headers, answer.body, url=answer.url, requested=answer.url)
+        if refusal is not None and refusal.kind in _FOR_PERSONS:
+            raise self._for_a_person(f"asks for a {refusal.kind}")
+        if is_worth_a_retry(answer.status):
+            raise LoginUnanswered(f"{answer.status} {answer.reason}")
 
     def _for_a_person(self, reason: str) -> LoginFailed:
         """Return the error of a login that only a person can do, with the way out."""

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -34,7 +34,7 @@ class SecretPlace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LoginSteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The way to log in: by a form on a page, by a request whose answer has a token, or by basic auth."""
+    """The way to log in: by a form on a page, by a request whose answer has a token, by basic auth, or by a spider."""
 
     form: str = ""
     """URL of the page with the form."""
@@ -42,6 +42,8 @@ class LoginSteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """URL of the request."""
     basic: bool = False
     """True: user and password go with each request (RFC 7617)."""
+    spider: bool = False
+    """True: the method `login` of the crawl's spider logs in."""
     fields: dict[str, str] = {}
     """Field of the form or request, and the value of the account that goes there."""
     select: str = ""
@@ -75,6 +77,13 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     budget: Literal["site", "account"] = "site"
 
 
+class SpiderWithLogin(Protocol):
+    """Spider with a login of its own."""
+
+    async def login(self, session: Any) -> None:
+        """Log in, with the requests of a LoginClient."""
+
+
 class Account(msgspec.Struct, frozen=True):
     """An account of the site, with its secrets."""
 
@@ -100,6 +109,8 @@ class SiteLogin(msgspec.Struct, frozen=True):
     """Expressions of links that are not followed, besides those that log out."""
     budget: Literal["site", "account"]
     """account: each account has the whole rate of the site for itself."""
+    spider: SpiderWithLogin | None = None
+    """Spider that logs in. None: the steps do."""
 
 
 def read_session_file(path: Path, environment: Mapping[str, str], *, now: float) -> SiteLogin:
@@ -110,11 +121,12 @@ def read_session_file(path: Path, environment: Mapping[str, str], *, now: float)
     except msgspec.ValidationError as error:
         raise BadInput(f"{path}: {error}") from None
     steps = _steps(path, document.login)
-    site = document.site or (registered_domain(host(steps.form or steps.request)) if steps else "")
+    url = steps.form or steps.request if steps else ""
+    site = document.site or (registered_domain(host(url)) if url else "")
     if not site:
         raise BadInput(f"{path}: name the site, for example site: example.com.")
     site = registered_domain(site.lower())
-    if steps and (url := steps.form or steps.request) and registered_domain(host(url)) != site:
+    if url and registered_domain(host(url)) != site:
         raise BadInput(f"{path}: the login is at {host(url)}, which does not belong to the site {site}.")
     if not document.accounts:
         raise BadInput(f"{path}: name an account, for example accounts: {{me: {{user: me}}}}.")
@@ -138,13 +150,13 @@ def _steps(path: Path, steps: LoginSteps | None) -> LoginSteps | None:
     """Return the checked steps of a login. Raises BadInput."""
     if steps is None:
         return None
-    if bool(steps.form) + bool(steps.request) + steps.basic != 1:
-        raise BadInput(f"{path}: login: write one of form: URL, request: URL and basic: true.")
+    if bool(steps.form) + bool(steps.request) + steps.basic + steps.spider != 1:
+        raise BadInput(f"{path}: login: write one of form: URL, request: URL, basic: true and spider: true.")
     if steps.select:
         _check_selector(path, "login: select", steps.select)
     if steps.token and "{token}" not in steps.header:
         raise BadInput(f"{path}: login: header has no {{token}}. Write, for example, Authorization: Bearer {{token}}.")
-    if steps.basic:
+    if steps.basic or steps.spider:
         return steps
     if not steps.fields:
         raise BadInput(f"{path}: login: name the fields, for example fields: {{username: user, password: password}}.")

@@ -43,6 +43,8 @@ class SiteSession:
         self._stored = StoredJar(store, account.name if account else "", site)
         self._headers: tuple[tuple[str, str], ...] = ()
         self._hidden = _HIDDEN
+        self._used_tls = False
+        self._form_page = login.steps.form if login is not None and login.steps is not None else ""
         self._lock = asyncio.Lock()
         self._is_ready = False
         self.number = 0
@@ -98,8 +100,7 @@ class SiteSession:
 
     def _may_carry_headers(self, url: str) -> bool:
         """Return whether the login's headers go to a URL: over TLS, unless the login itself was without."""
-        steps = self._login.steps if self._login is not None else None
-        return url.startswith("https:") or (steps is not None and not steps.request.startswith("https:"))
+        return url.startswith("https:") or not self._used_tls
 
     def receive(self, url: str, fetched: FetchResponse) -> bool:
         """Take over the cookies of a response. Returns whether requests now have others."""
@@ -181,8 +182,7 @@ class SiteSession:
 
     def _is_login_page(self, url: str) -> bool:
         """Return whether a URL is that of the form."""
-        steps = self._login.steps if self._login is not None else None
-        return steps is not None and bool(steps.form) and url.partition("?")[0] == steps.form.partition("?")[0]
+        return bool(self._form_page) and url.partition("?")[0] == self._form_page.partition("?")[0]
 
     @staticmethod
     def _shows(selector: CssSelector, fetched: FetchResponse) -> bool:
@@ -238,7 +238,7 @@ class SiteSession:
             for cookie in self.account.cookies:
                 jar.put(cookie)
             self._has_page = bool(self.account.cookies)
-        return steps is not None and (steps.basic or bool(steps.token) or not len(jar))
+        return steps is not None and (steps.basic or steps.spider or bool(steps.token) or not len(jar))
 
     async def _log_in(self, request_for: Callable[[str], FetchRequest], send: Exchange) -> None:
         """Log in with new cookies. Raises LoginFailed."""
@@ -247,6 +247,7 @@ class SiteSession:
         self._stored.jar.clear()
         session = LoginSession(self._login, self._stored.jar, send, request_for, time.time())
         self._headers = await session.log_in(self.account)
+        self._used_tls, self._form_page = session.used_tls, session.form_page
         self._hidden = _HIDDEN.union(name.lower() for name, _ in self._headers)
         self._has_page = False
         self.number += 1

@@ -19,11 +19,14 @@ from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import BudgetScope, Run
+from gossamer.option_names import named
 from gossamer.session.account_claim import AccountClaim
 from gossamer.session.session_file import SiteLogin, read_session_file
 from gossamer.session.stored_jar import JarStore
 from gossamer.session.worker_sessions import WorkerSessions
 from gossamer.settings import Settings
+from gossamer.worker.loading import find_spider
+from gossamer.worker.spider import Spider
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
@@ -36,7 +39,8 @@ _MOST_CRAWLS = 100
 
 
 def load_login(settings: Settings) -> SiteLogin | None:
-    """Return the login of the crawl's session file. None: the crawl has none. Raises BadInput."""
+    """Return the login of the crawl's session file; where a spider logs in, without it. None: the crawl has none.
+    Raises BadInput."""
     if settings.crawl.session in ("", "cookies"):
         return None
     try:
@@ -49,7 +53,22 @@ def load_login(settings: Settings) -> SiteLogin | None:
             "file, or leave out fetch.proxy_budget and fetch.egress_url.",
             option="session",
         )
+    if login.steps is not None and login.steps.spider:
+        found = find_spider(settings.crawl.spider)
+        if getattr(found.make, "login", None) is Spider.login:
+            raise BadInput(
+                f"{settings.crawl.session}: login: the spider {found.name} has no method login. Write one, and name "
+                f"its file, for example {named('spider', 'shop.py')}.",
+                option="session",
+            )
     return login
+
+
+def with_spider(login: SiteLogin, make: Callable[[], Spider]) -> SiteLogin:
+    """Return a login with its spider, if one logs in."""
+    if login.steps is None or not login.steps.spider:
+        return login
+    return msgspec.structs.replace(login, spider=make())
 
 
 class CrawlSessions:
@@ -105,12 +124,16 @@ async def logged_in(
     frontier: ValkeyFrontier,
     holder: ValkeyLeaseholder,
     run: Run,
+    *,
+    spider: Callable[[str], Spider],
 ) -> AsyncIterator[None]:
-    """Lease only while the worker has an account of the crawl's session file."""
+    """Lease only while the worker has an account of the crawl's session file. `spider`: returns the spider of a
+    name."""
     login = load_login(settings)
     if login is None:
         yield
         return
+    login = with_spider(login, lambda: spider(find_spider(settings.crawl.spider).name))
     names = [account.name for account in login.accounts]
     claim = AccountClaim(
         frontier, run, names, owner=holder.worker, life_seconds=_CLAIM_FACTOR * settings.worker.heartbeat

@@ -507,7 +507,9 @@ class _WorkerParts:
         if self._settings.crawl.session:
             from gossamer.wiring.sessions import logged_in
 
-            async with logged_in(self._crawl_sessions(), self._settings, self._frontier, holder, run):
+            spider = partial(self._loaded_spiders.get, run.crawl.id)
+            sessions = self._crawl_sessions()
+            async with logged_in(sessions, self._settings, self._frontier, holder, run, spider=spider):
                 yield
         else:  # a crawl that another command has begun may need sessions all the same
             yield

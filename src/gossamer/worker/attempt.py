@@ -116,8 +116,9 @@ class Attempt:
     """Session that the requests belong to. None: they stand alone."""
     has_new_cookies = False
     """True: the latest response has changed the session's cookies."""
-    login_number: int = 0
-    """Number of the session's login by which the latest request was sent."""
+    login_number: int = -1
+    """Number of the session's login by which the first request was sent: a redirect to the login may be followed when
+    another page has renewed the session. -1: none was sent."""
     opened: Any = None
     """Result of the spider's `on_page`."""
     page_error: BaseException | None = None
@@ -170,7 +171,8 @@ class Attempt:
             context.guard_proxy,
         )
         if self.session is not None:
-            self.login_number = self.session.number
+            if self.login_number < 0:
+                self.login_number = self.session.number
             self.session.add_to(request)
         return request
 

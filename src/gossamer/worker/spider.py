@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from gossamer.extract.page import Follow, Page
     from gossamer.render.open_page import OpenPage
+    from gossamer.session.login_client import LoginClient
 
 __all__ = ["Follow", "LinkSpider", "Page", "Spider", "WanderingSpider"]
 
@@ -63,6 +64,11 @@ class Spider:
         """Use a page that is open in a browser: click, fill, read. Called for rendered pages, after the steps of the
         crawl and before the document is read. `parse` finds what this returns as `page.opened`. An exception fails the
         page."""
+
+    async def login(self, session: "LoginClient") -> None:
+        """Log in to a site, where the session file of the crawl says `login: {spider: true}`. Called before the first
+        page, and when the session has ended. An exception ends the crawl."""
+        raise NotImplementedError
 
 
 class LinkSpider(Spider):

@@ -56,6 +56,8 @@ def test_it_may_be_toml(tmp_path: Path) -> None:
         ({"site": "other.test", "accounts": {"me": ME}, "login": FORM}, "does not belong to the site other.test"),
         ({"accounts": {"me": ME}, "login": {**FORM, "basic": True}}, "write one of form: URL"),
         ({"accounts": {"me": ME}, "login": {"form": FORM["form"]}}, "name the fields"),
+        ({"accounts": {"me": ME}, "login": {"spider": True}}, "name the site"),
+        ({"accounts": {"me": ME}, "login": {"basic": True}}, "name the site"),
         ({"accounts": {"me": ME}, "login": {**FORM, "form": "ftp://x"}}, "Only http and https"),
         ({"accounts": {"me": ME}, "login": {**FORM, "select": "form[["}}, "select: "),
         ({"accounts": {"me": ME}, "login": FORM, "logged_out_when": {"selector": "a[["}}, "selector: "),
