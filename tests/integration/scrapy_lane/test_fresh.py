@@ -92,7 +92,16 @@ def shop() -> Iterator[Shop]:
     thread.join()
 
 
-def scraper(folder: Path, server: Server, shop: Shop, name: str, *, version: str = "", **settings: Any) -> Scraper:
+def scraper(
+    folder: Path,
+    server: Server,
+    shop: Shop,
+    name: str,
+    *,
+    spider: str = "products",
+    version: str = "",
+    **settings: Any,
+) -> Scraper:
     given = {
         "GOSSAMER_FRESH": "True",
         "GOSSAMER_DATA_DIR": str(folder / "data"),
@@ -102,9 +111,7 @@ def scraper(folder: Path, server: Server, shop: Shop, name: str, *, version: str
         "DOWNLOAD_DELAY": "0",
     }
     arguments = {"seeds": f"{shop.url}/", "version": version}
-    return Scraper(
-        folder, "products", frontier=server.address, name=name, settings=given | settings, arguments=arguments
-    )
+    return Scraper(folder, spider, frontier=server.address, name=name, settings=given | settings, arguments=arguments)
 
 
 def crawl(folder: Path, server: Server, shop: Shop, name: str, **settings: Any) -> Scraped:
@@ -203,21 +210,22 @@ def test_pages_in_a_feed_that_a_killed_process_has_not_written_give_their_items_
     assert {*run("rest", "none"), *run("again", "none")} == {"a", "b", "list", "poison"}
 
 
-def test_processes_share_the_index_and_a_footer_is_no_change_of_the_text(
+def test_processes_share_the_index_and_pages_whose_links_are_followed_give_no_items_again(
     tmp_path: Path, server: Server, shop: Shop
 ) -> None:
-    names = [f"p{number:02}" for number in range(20)]
+    names = [f"p/{number:02}" for number in range(20)]
     shop.products(*names)
+    shop.pages |= {f"/{name}": f'<h1>{name}</h1><a href="/p/00">first</a>' for name in names}
     shop.footers = True
 
     def run(round: str) -> list[str]:
         settings = {**ADDON, "GOSSAMER_FRESH_LEVEL": "text", "CONCURRENT_REQUESTS_PER_DOMAIN": "2"}
-        running = [scraper(tmp_path, server, shop, f"{round}-{one}", **settings) for one in "ab"]
+        running = [scraper(tmp_path, server, shop, f"{round}-{one}", spider="rules", **settings) for one in "ab"]
         done = together(running)
         assert [part.exit_code for part in done] == [0, 0], done[0].log
-        assert len(shop.log) == len(shop.asked()), "no page was asked for twice"
-        return sorted(title for part in done for title in titles(part))
+        assert len(shop.log) == len(shop.asked()) == len(shop.pages), "no page was asked for twice"
+        return sorted(item["url"].removeprefix(shop.url) for part in done for item in part.items)
 
-    assert run("first") == sorted(["list", *names])
-    shop.pages["/p07"] = "<h1>changed</h1>"
-    assert run("second") == ["changed"]
+    assert run("first") == [f"/{name}" for name in names]
+    shop.pages["/p/07"] += "<p>is cheaper</p>"
+    assert run("second") == ["/p/07"], "a footer is no change of the text"
