@@ -593,6 +593,28 @@ async def test_the_index_of_a_scrapy_project_returns_what_was_stored(address: st
     assert [await again.look_up(key) for key in (6, 7, 8)] == [page._replace(content=6), None, KnownPage(3, 4, False)]
     assert unpacked_response(page.response) == ([("A", ["1", "2"])], b"body")
     await again.close()
-    if "://" not in address:
-        with pytest.raises(BadInput, match="the index of another crawl, app/shop"):
-            await FreshIndex(address, CrawlId("app", "other"), Retrier(Troubles())).open()
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("used.sqlite", "used.sqlite is the index of another crawl, app/other. Name another place."),
+        ("folder", "folder is something else than a page index. Name another place."),
+        ("mysql://h/d", "cannot keep an index in mysql://h/d. Write the path of a SQLite file"),
+        ("postgresql://u@127.0.0.1:1/d", "Name a place that can be written."),
+    ],
+)
+async def test_a_place_that_cannot_be_the_index_of_a_scrapy_project_is_refused(
+    tmp_path: Path, place: str, message: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    other = FreshIndex(str(tmp_path / "used.sqlite"), CrawlId("app", "other"), Retrier(Troubles()))
+    await other.open()
+    await other.close()
+    index = FreshIndex(place if "://" in place else str(tmp_path / place), CrawlId("app", "shop"), Retrier(Troubles()))
+    with pytest.raises(BadInput) as raised:
+        await index.open()
+    assert str(raised.value).startswith("GOSSAMER_FRESH_INDEX: ")
+    assert "--index" not in str(raised.value)
+    assert message in str(raised.value)
+    await index.close()

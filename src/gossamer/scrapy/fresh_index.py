@@ -15,17 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from gossamer.commit.retrier import Retrier
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, SinkError
 from gossamer.fresh.database import IndexDatabase, open_database
 from gossamer.model.crawl import CrawlId
 from gossamer.net.credentials import hide_secrets
+from gossamer.option_names import label
 
 _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS pages (key BIGINT PRIMARY KEY, callback BIGINT NOT NULL, content BIGINT NOT NULL, "
     "has_requests SMALLINT NOT NULL, etag TEXT NOT NULL, modified TEXT NOT NULL, response {blob} NOT NULL)",
 )
-_FORMAT: Final = "1"
+_FORMAT: Final = "scrapy 1"
 _COLUMNS: Final = "key, callback, content, has_requests, etag, modified, response"
 _STORE: Final = (
     f"INSERT INTO pages ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
@@ -72,28 +73,38 @@ class FreshIndex:
         self._task: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
-        """Open or make the index. Raises BadInput and SinkError."""
+        """Open or make the index. Raises BadInput."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._prepare)
 
     def _prepare(self) -> None:
         try:
-            database = open_database(self._address, self._crawl.token, prefix=_SCHEMA_PREFIX)
+            self._database = self._opened()
         except BadInput as error:
-            raise BadInput(f"GOSSAMER_FRESH_INDEX: {error.detail}") from None
+            text = error.detail.removeprefix(f"{label(error.option)}: ") if error.option else error.detail
+            raise BadInput(f"GOSSAMER_FRESH_INDEX: {text}") from None
+        except SinkError as error:
+            raise BadInput(f"GOSSAMER_FRESH_INDEX: {error.detail}. Name a place that can be written.") from None
+
+    def _opened(self) -> IndexDatabase:
+        """Return the database, which has the tables of this crawl. Raises BadInput and SinkError."""
+        database = open_database(self._address, self._crawl.token, prefix=_SCHEMA_PREFIX)
         try:
             database.prepare(_TABLES)
             for fact in (("format", _FORMAT), ("crawl", str(self._crawl))):
                 database.run("INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", fact)
             known: dict[str, str] = dict(database.rows("SELECT name, value FROM facts"))
-            place = f"GOSSAMER_FRESH_INDEX: {hide_secrets(self._address)}"
-            if known["format"] != _FORMAT:
-                raise BadInput(f"{place} was written by a newer release of Gossamer. Upgrade this one.")
+            place = hide_secrets(self._address)
             if known["crawl"] != str(self._crawl):
                 raise BadInput(f"{place} is the index of another crawl, {known['crawl']}. Name another place.")
+            if known["format"] != _FORMAT:
+                raise BadInput(
+                    f"{place} is no index of a Scrapy project, or a newer release of Gossamer has written it. Name "
+                    "another place, or upgrade."
+                )
         except BaseException:
             database.close()
             raise
-        self._database = database
+        return database
 
     async def look_up(self, key: int) -> KnownPage | None:
         """Return a page. None: it is not known. Waits while the database is away."""

@@ -108,6 +108,8 @@ class PageVisit:
     is_complete: bool = False
     """True once the callback has yielded all it yields."""
     has_requests: bool = False
+    asks_again: bool = False
+    """True: the callback yielded a request of the same page, as one does that was refused with the status 200."""
     has_items: bool = False
     has_failed: bool = False
     """True: an item has failed in a pipeline."""
@@ -244,7 +246,7 @@ class FreshVisits:
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
         visit = self._handled(response)
         for one in result:
-            if visit is None or self._passes(visit, one):
+            if visit is None or self._passes(visit, one, response):
                 yield one
         if visit is not None:
             visit.is_complete = True
@@ -252,7 +254,7 @@ class FreshVisits:
     async def process_spider_output_async(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
         visit = self._handled(response)
         async for one in result:
-            if visit is None or self._passes(visit, one):
+            if visit is None or self._passes(visit, one, response):
                 yield one
         if visit is not None:
             visit.is_complete = True
@@ -262,9 +264,11 @@ class FreshVisits:
         active = CURRENT_LEASE.get()
         return active.visit if active is not None and response.request is active.request else None
 
-    def _passes(self, visit: PageVisit, one: Any) -> bool:
+    def _passes(self, visit: PageVisit, one: Any, response: Response) -> bool:
+        """Return whether an object that the callback yields goes on."""
         if isinstance(one, Request):
             visit.has_requests = True
+            visit.asks_again = visit.asks_again or (one.dont_filter and one.url == response.url)
         elif one is not None:
             if visit.drops_items:
                 self._stats.inc_value("gossamer/fresh/items_dropped")
@@ -290,6 +294,8 @@ class FreshVisits:
             await self._index.store(visit.key, None)  # if it comes back, it is new
         visit.has_requests = visit.has_requests or bool(active.known_children)
         if active.outcome is not Outcome.FETCHED or visit.has_failed or not (visit.is_skipped or visit.is_complete):
+            return
+        if visit.asks_again and not visit.has_items:
             return
         page = _page(visit)
         if page is None or page == visit.stored:

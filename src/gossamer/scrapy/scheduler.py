@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 
 from gossamer.commit.committer import Committer
 from gossamer.commit.worker_session import WorkerSession
-from gossamer.errors import BadInput, BrowserMissing, CrawlRefused, FrontierError, FrontierUnavailable, SinkError
+from gossamer.errors import BadInput, BrowserMissing, CrawlRefused, FrontierError, FrontierUnavailable
 from gossamer.frontier.base import AddResult, Lane
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Run, Terms
@@ -170,7 +170,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
             await self._before_join(frontier)
             if self._fresh is not None:
                 self._visits = await self._open_visits(self._fresh)
-        except (BadInput, FrontierError, SinkError) as error:
+        except (BadInput, FrontierError) as error:
             abort(error)
         self._crawler.signals.connect(self._on_spider_idle, signal=signals.spider_idle)
         self._crawler.signals.connect(self._refusals.on_response, signal=signals.response_received)
@@ -209,7 +209,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
         log.info("%s, as %s", self._describe_work(run), self.holder.worker)
 
     async def _open_visits(self, options: "FreshOptions") -> "FreshVisits":
-        """Open the index of earlier runs. Raises BadInput and SinkError."""
+        """Open the index of earlier runs. Raises BadInput."""
         from gossamer.scrapy.fresh_index import FreshIndex
         from gossamer.scrapy.fresh_visits import FreshVisits, index_address
 

@@ -414,6 +414,9 @@ class Products(LocalSpider):
             yield response.follow(href, self.parse_product, cb_kwargs={"version": self.version})
 
     def parse_product(self, response: Response, version: str) -> Iterator[Any]:
+        if response.css("h1.busy"):
+            yield response.request.replace(dont_filter=True)
+            return
         yield {"url": response.url, "title": response.css("h1::text").get() + version}
 
 
