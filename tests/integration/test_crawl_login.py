@@ -159,13 +159,19 @@ async def test_a_page_that_the_account_may_not_see_costs_one_login_and_fails(tmp
     assert site.logins == ["alice", "alice"]
 
 
-async def test_cookies_that_a_person_exports_begin_a_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_key", [True, False])
+async def test_cookies_that_a_person_exports_begin_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_key: bool
+) -> None:
+    """Also where cookies are stored: the copy, which is read each second, has them."""
+    if has_key:
+        monkeypatch.setenv("GOSSAMER_SECRET_KEYS", Fernet.generate_key().decode())
     async with members(10) as (web, site):
         [name] = site.begin_sessions("alice")
         (tmp_path / "cookies.txt").write_text(f"members.test\tFALSE\t/\tFALSE\t0\tsid\t{name}\n")
         file = tmp_path / "members.yaml"
         file.write_text("site: members.test\naccounts:\n  me: {cookies: cookies.txt}\n")
-        crawled = await crawl_members(tmp_path, web, file)
+        crawled = await crawl_members(tmp_path, web, file, crawl__rate="6/1" if has_key else "100/1")
     assert len(pages_of(crawled)) == 10
     assert site.logins == []
 

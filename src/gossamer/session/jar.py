@@ -41,7 +41,7 @@ class CookieJar:
         return has_changed
 
     def put(self, cookie: Cookie) -> None:
-        """Add a cookie that a person or the store gives, in place of an older one. It is no change to be stored."""
+        """Add a cookie that a person gives, in place of an older one. It is no change to be stored."""
         self._cookies[cookie.identity] = cookie
 
     def header_for(self, url: str, *, now: float) -> str:
@@ -75,7 +75,7 @@ class CookieJar:
         return changes
 
     def note_changes(self, identities: Iterable[Identity]) -> None:
-        """Have these cookies returned by `take_changes` again, because they could not be stored."""
+        """Have these cookies returned by `take_changes`, because they are not stored yet."""
         self._changed.update(identities)
 
     def merge(self, stored: Iterable[Cookie]) -> None:

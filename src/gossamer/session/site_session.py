@@ -237,6 +237,7 @@ class SiteSession:
         if not len(jar):
             for cookie in self.account.cookies:
                 jar.put(cookie)
+            jar.note_changes(cookie.identity for cookie in self.account.cookies)
             self._has_page = bool(self.account.cookies)
         return steps is not None and (steps.basic or steps.spider or bool(steps.token) or not len(jar))
 

@@ -25,8 +25,8 @@ class JarStore(msgspec.Struct, frozen=True):
     run: Run
     keys: "MultiFernet"
     life_seconds: float = 86400.0
-    """A copy is forgotten so long after its last change. Longer keeps sessions of people in the server for longer;
-    shorter makes a crawl that is resumed log in again."""
+    """A copy is forgotten so long after its last use, or half of that. Longer keeps sessions of people in the server
+    for longer; shorter makes a crawl that is resumed log in again."""
 
 
 class StoredJar:
@@ -38,6 +38,7 @@ class StoredJar:
         self._store = store
         self._account = account
         self._synced_at = float("-inf")
+        self._saved_at = time.monotonic()
         self._is_syncing = False
         if store is not None:
             name = f"{store.run.crawl.id.token}:{store.run.generation}|{account}|{site}"
@@ -51,12 +52,14 @@ class StoredJar:
         self._is_syncing, self._synced_at = True, now
         changes = self.jar.take_changes()
         try:
-            if changes:
+            # Saving nothing makes the copy live on: else a jar in use would be emptied, as if the site had done so.
+            if changes or now - self._saved_at > self._store.life_seconds / 2:
                 vault = self._vault
                 rows = {vault.field(key): vault.encrypt(one) if one else b"" for key, one in changes.items()}
                 await self._store.frontier.save_cookies(
                     self._store.run, self._account, self.jar.site, rows, seconds=self._store.life_seconds
                 )
+                self._saved_at = now
             copy = await self._store.frontier.read_cookies(self._store.run, self._account, self.jar.site)
             self.jar.merge([one for token in copy.values() if (one := self._vault.decrypt(token)) is not None])
         except FrontierError:
