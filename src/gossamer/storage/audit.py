@@ -72,8 +72,8 @@ class AuditTrail(Protocol):
     """Takes the entries of changes."""
 
     async def begin(self, change: AuditedChange) -> int:
-        """Add an entry before the change is made. Return its number; 0: there is none, and the change is made all the
-        same. An error that this raises keeps the change from being made."""
+        """Add an entry before the change is made. Return its number; 0, or a negative one: there is none, or none yet,
+        and the change is made all the same. An error that this raises keeps the change from being made."""
 
     async def end(self, number: int, change: AuditedChange, outcome: AuditOutcome) -> None:
         """Complete an entry, after the change was made or refused. Does not fail."""

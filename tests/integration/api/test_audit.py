@@ -243,3 +243,24 @@ async def test_a_change_is_made_while_the_audit_is_away_and_the_log_has_it(
     assert [line.split()[1:3] for line in said] == [["crawl.submit", "shop/spring"], ["crawl.stop", "shop/spring"]]
     assert PASSWORD not in "".join(said)
     await away.close()
+
+
+async def test_an_entry_that_comes_late_is_completed_too(
+    audited: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would say for ever that the service was killed."""
+    monkeypatch.setattr(history_audit, "_WAIT_SECONDS", 0.05)
+    holder = sqlite3.connect(tmp_path / "history.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    changes = [audited.http.patch(f"/v1/domains/d{number}.test", json={"hits": 1}) for number in range(3)]
+    changes.append(audited.http.post("/v1/crawls/shop/no/retry"))
+    assert sorted(answer.status_code for answer in await asyncio.gather(*changes)) == [200, 200, 200, 404]
+    assert await entries(audited) == []
+    monkeypatch.setattr(history_audit, "_WAIT_SECONDS", 60.0)
+    holder.execute("ROLLBACK")
+    holder.close()
+    async with asyncio.timeout(60):
+        while not (found := await entries(audited)) or "begun" in [entry["outcome"] for entry in found]:
+            pass
+    await audited.http.patch("/v1/domains/after.test", json={"hits": 1})  # the audit is not taken for away any more
+    assert (await entries(audited))[0]["subject"] == "after.test"
