@@ -82,7 +82,7 @@ class _PageState:
         self.steps: list[int] = []
         """Number of times that each step was taken."""
         self.loaded: asyncio.Future[None] = loop.create_future()
-        """Done when the load event has come."""
+        """Done when the load event has come, or the page loads no more."""
         self.ended: asyncio.Future[None] = loop.create_future()
         """Done when there is nothing to wait for: the page has moved, or its renderer has ended."""
         self.crash = ""
@@ -427,7 +427,10 @@ class Tab:
         page = self._page
         if method == "Fetch.requestPaused":
             self._on_paused(page, event)
-        elif method == "Page.loadEventFired":
+        elif method == "Page.loadEventFired" or (
+            # A page that tried to lead elsewhere, and stays, has no load event.
+            method == "Page.frameStoppedLoading" and event["frameId"] == self._target
+        ):
             if page is not None and page.is_shown and not page.loaded.done():
                 page.loaded.set_result(None)
         elif method == "Page.frameNavigated":

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 from scrapy import Request
+from scrapy.http.request import NO_CALLBACK
 from scrapy.settings import BaseSettings
 
 from gossamer.errors import BadInput
@@ -49,14 +50,14 @@ class RenderRules:
 
     def is_asked(self, request: Request) -> bool:
         """Return whether a request is to be rendered in any case, so that only a process with a browser takes it."""
-        value = request._meta.get(KEY) if request._meta else None
+        value = _wish(request)
         return self.mode == "always" if value is None else value is not False
 
     def reason(self, request: Request) -> str:
         """Return why a request is rendered: `asked`, or `auto` where its page decides. Empty: it is not."""
         if self.is_asked(request):
             return "asked"
-        return "auto" if self.mode == "auto" and (not request._meta or request._meta.get(KEY) is None) else ""
+        return "auto" if self.mode == "auto" and _wish(request) is None else ""
 
     def options(self, request: Request) -> RenderOptions:
         """Return the rules for a request. Raises BadInput, with what is wrong in its meta."""
@@ -96,6 +97,13 @@ class RenderRules:
             screenshot,
             None if terms == RenderTerms() else terms,
         )
+
+
+def _wish(request: Request) -> Any:
+    """Return what a request says about rendering; None: nothing. Requests of Scrapy itself, for robots.txt and the
+    files of media pipelines, are no pages, whatever the server answers."""
+    value = request._meta.get(KEY) if request._meta else None
+    return False if value is None and request.callback is NO_CALLBACK else value
 
 
 def _mode(value: Any) -> Mode:

@@ -47,6 +47,24 @@ async def test_a_page_that_leads_elsewhere_late_never_gets_the_next_response() -
             assert b'<h1 id="/next">' in found.body, name
 
 
+NOWHERE = {
+    "an app": "location.href = 'shop://open'",
+    "a mail": "location.href = 'mailto:shop@shop.test'",
+    "itself": "location.reload()",
+    "a form": "const f = document.createElement('form'); f.method = 'post'; document.head.append(f); f.submit()",
+}
+
+
+async def test_a_page_that_tries_to_lead_where_no_page_is_has_no_load_event_and_is_complete() -> None:
+    async with building(browser__tabs=1, browser__quiet=0.05) as builder:
+        for number, (name, script) in enumerate(NOWHERE.items()):
+            builder.page(f"/{number}", f"<h1>stays</h1><script>{script}</script>")
+            page = await builder.build(f"/{number}")
+            assert page.rendering is not None
+            assert (page.rendering.ended, page.moved_to) == ("quiet", None), name
+            assert b"<h1>stays</h1>" in page.body, name
+
+
 async def test_a_page_sees_an_ordinary_window_however_small_it_is_drawn() -> None:
     script = """
     const seen = [innerWidth, innerHeight, devicePixelRatio, visualViewport.scale, visualViewport.width, outerWidth];
