@@ -174,7 +174,7 @@ class LoginSession:
             raise LoginFailed(f"The method login of the spider failed for {account.name}: {text}") from None
         return headers
 
-    async def _exchange(self, url: str, body: bytes, headers: Mapping[str, str]) -> FetchResponse:
+    async def _exchange(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> FetchResponse:
         """Send a request of a spider's login. Raises LoginFailed for another site, and where only a person can go
         on."""
         try:
@@ -187,7 +187,7 @@ class LoginSession:
             raise LoginFailed(f"The login of the spider leads to {url}, which is not encrypted.")
         added = tuple(headers.items())
         check_headers(added)
-        if body:
+        if body is not None:
             kind = next(value for name, value in added if name == "Content-Type")
             others = tuple(pair for pair in added if pair[0] != "Content-Type")
             request = self._with_body(url, body, kind, (("Origin", origin(url)), *others))

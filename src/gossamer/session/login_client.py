@@ -17,8 +17,8 @@ from gossamer.fetch.exchange import FetchResponse, header_lines
 from gossamer.session.form import find_form
 from gossamer.session.session_file import Account
 
-Exchange = Callable[[str, bytes, Mapping[str, str]], Awaitable[FetchResponse]]
-"""Sends a request to a URL, with this body and these headers; a POST, if there is a body."""
+Exchange = Callable[[str, bytes | None, Mapping[str, str]], Awaitable[FetchResponse]]
+"""Sends a request to a URL, with this body and these headers: a POST or, where the body is None, a GET."""
 
 
 class LoginAnswer:
@@ -83,7 +83,7 @@ class LoginClient:
 
     async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> LoginAnswer:
         """Fetch a URL."""
-        return LoginAnswer(await self._exchange(url, b"", headers or {}))
+        return LoginAnswer(await self._exchange(url, None, headers or {}))
 
     async def post(
         self,

@@ -99,8 +99,13 @@ class SiteSession:
         request.headers = tuple(kept)
 
     def _may_carry_headers(self, url: str) -> bool:
-        """Return whether the login's headers go to a URL: over TLS, unless the login itself was without."""
-        return url.startswith("https:") or not self._used_tls
+        """Return whether the login's headers go to a URL: over TLS, unless the login itself was without or, where it
+        sends nothing (basic auth), no page has been over TLS."""
+        steps = self._login.steps if self._login is not None else None
+        is_tls = url.startswith("https:")
+        if is_tls and steps is not None and steps.basic:
+            self._used_tls = True
+        return is_tls or not self._used_tls
 
     def receive(self, url: str, fetched: FetchResponse) -> bool:
         """Take over the cookies of a response. Returns whether requests now have others."""
@@ -248,7 +253,7 @@ class SiteSession:
         self._stored.jar.clear()
         session = LoginSession(self._login, self._stored.jar, send, request_for, time.time())
         self._headers = await session.log_in(self.account)
-        self._used_tls, self._form_page = session.used_tls, session.form_page
+        self._used_tls, self._form_page = self._used_tls or session.used_tls, session.form_page
         self._hidden = _HIDDEN.union(name.lower() for name, _ in self._headers)
         self._has_page = False
         self.number += 1
