@@ -194,7 +194,7 @@ def _limit(limit: DomainLimit) -> LimitModel:
     operation_id="crawl_pace",
     summary="Explain the speed of a crawl",
     response_model=CrawlPace,
-    responses=refusals(404, 503),
+    responses=refusals(400, 404, 503),
 )
 async def crawl_pace(
     context: Context,

@@ -139,7 +139,7 @@ class SeedList(ResponseModel):
     operation_id="crawl_seeds",
     summary="Return the URLs with which a crawl began",
     response_model=SeedList,
-    responses=refusals(404, 503),
+    responses=refusals(400, 404, 503),
 )
 async def list_seeds(context: Context, crawl: PathCrawl, request: Request, limit: Limit = 100) -> SeedList:
     """Pages and failures at depth 0, in the order in which they were published. Reads what was published first in the

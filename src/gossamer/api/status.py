@@ -258,7 +258,7 @@ async def _troubles(context: ApiContext) -> list[ProcessTrouble]:
     operation_id="workers",
     summary="List workers and services",
     response_model=WorkerList,
-    responses=refusals(503),
+    responses=refusals(400, 503),
 )
 async def list_workers(context: Context, cursor: Cursor = "", limit: Limit = 100) -> WorkerList:
     """A worker that dies disappears from the list after the time of the setting worker.heartbeat."""
@@ -281,7 +281,7 @@ async def list_workers(context: Context, cursor: Cursor = "", limit: Limit = 100
     operation_id="processes",
     summary="List the processes that run services",
     response_model=ProcessList,
-    responses=refusals(503),
+    responses=refusals(400, 503),
 )
 async def list_processes(context: Context, cursor: Cursor = "", limit: Limit = 100) -> ProcessList:
     """A process that ends disappears from the list; one that is killed, after 30 seconds."""
@@ -372,7 +372,7 @@ class DomainBacklogs(ResponseModel):
     operation_id="queues",
     summary="List backlogs by spider",
     response_model=SpiderBacklogs,
-    responses=refusals(503),
+    responses=refusals(400, 503),
 )
 async def list_backlogs(context: Context, limit: Limit = 100) -> SpiderBacklogs:
     """Covers all crawls of all applications, and reads only counters. Retries that are not yet due are not counted."""

@@ -103,7 +103,7 @@ class Resubmission(ResponseModel):
     operation_id="topics",
     summary="List the topics of the bus",
     response_model=TopicList,
-    responses=refusals(503),
+    responses=refusals(400, 503),
 )
 async def list_topics(context: Context, cursor: Cursor = "", limit: Limit = 100) -> TopicList:
     """Topics are created when something is first published to them. Each application has two of its own."""

@@ -39,6 +39,17 @@ def test_operations_have_names_of_their_own_and_say_what_they_do() -> None:
             assert parameter.get("description"), (path, method, parameter["name"])
 
 
+def test_an_operation_whose_query_may_be_invalid_says_so() -> None:
+    bounded = {"maximum", "minimum", "enum", "maxLength", "anyOf"}
+    missing = []
+    for path, method, operation in operations():
+        given = [each["schema"] for each in operation.get("parameters", ()) if each["in"] == "query"]
+        may_be_invalid = any(bounded & each.keys() or each.get("type") in ("integer", "boolean") for each in given)
+        if may_be_invalid and "400" not in operation["responses"]:
+            missing.append((method, path))
+    assert missing == []
+
+
 @pytest.mark.parametrize(("path", "method", "operation"), list(operations()), ids=lambda value: str(value)[:40])
 def test_examples_have_the_forms_that_are_promised(path: str, method: str, operation: dict[str, Any]) -> None:
     for kind, content in contents(operation.get("requestBody", {})):
