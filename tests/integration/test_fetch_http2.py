@@ -154,6 +154,22 @@ async def test_a_cancelled_request_is_reset_and_leaves_the_others_alone(authorit
     assert server.resets == [ErrorCodes.CANCEL] * 2
 
 
+async def test_a_request_whose_answer_comes_before_its_end_is_given_up(authority: Authority) -> None:
+    """Else its stream would stay open for the life of the connection."""
+
+    def refuse(conversation: Conversation, stream: int, fields: Fields) -> None:
+        if ":path" in fields:
+            conversation.respond(stream, b"hello", "200" if fields[":path"] == "/" else "413")
+
+    async with run_http2(authority.issue(HOST), refuse) as server, open_client(authority) as client:
+        server.early = "/form"
+        posted = await get(client, server, "/form", method="POST", body=b"x" * 1_000_000)
+        assert (posted.status, posted.body) == (413, b"hello")
+        assert (await get(client, server)).body == b"hello"
+        assert len(server.connections) == 1
+    assert server.resets == [ErrorCodes.CANCEL]
+
+
 async def test_a_request_that_the_server_has_not_taken_is_sent_again(authority: Authority) -> None:
     """With GOAWAY, and with REFUSED_STREAM."""
     told: list[str] = []

@@ -103,7 +103,7 @@ class Conversation(asyncio.Protocol):
                 self._server.in_progress += 1
                 self._server.most_at_once = max(self._server.most_at_once, self._server.in_progress)
                 self.bodies[event.stream_id] = b""
-                if event.stream_ended is not None:
+                if event.stream_ended is not None or fields[":path"] == self._server.early:
                     self._server.answer(self, event.stream_id, fields)
             elif isinstance(event, events.DataReceived):
                 self.bodies[event.stream_id] += event.data
@@ -133,6 +133,8 @@ class Http2Server:
         self.answer = answer
         self.streams = streams
         self.by_1 = by_1
+        self.early = ""
+        """Path of requests that are answered before their body has come."""
         self.requests_by_1 = 0
         self.port = 0
         self.connections: list[Conversation] = []
