@@ -67,14 +67,14 @@ async def _entries(page: DashboardPage, section: DashboardSection) -> tuple[list
 
 
 def _entry(section: DashboardSection, facts: Mapping[str, Any]) -> ShownEntry:
-    at = facts["at"]
+    at, status = facts["at"], facts.get("status", 200) or 0  # 0: no outcome is known
     return ShownEntry(
         section=section.name,
         id=facts["id"],
         at=datetime.fromisoformat(at).timestamp() if isinstance(at, str) else at,
         facts=facts,
         details={name: _text(value) for name, value in facts.get("details", {}).items()},
-        link=section.subject_link(facts["action"], facts["subject"]) if facts.get("status", 200) == 200 else None,
+        link=section.subject_link(facts["action"], facts["subject"]) if 200 <= status < 300 else None,
     )
 
 

@@ -69,12 +69,12 @@ async def change(page: DashboardPage) -> Response:
     domain = page.form.get("domain", "")
     if page.form.get("remove"):
         await page.service.call("DELETE", _path(domain))
-        return page.go("/domain", domain=domain)
+        return page.go("/domain", domain=domain, changed="yes")
     try:
         await page.service.call("PATCH", _path(domain), body=_changes(page))
     except ApiRefused as error:
         return await show(page, fault=error.detail)
-    return page.go("/domain", domain=domain)
+    return page.go("/domain", domain=domain, changed="yes")
 
 
 def _changes(page: DashboardPage) -> dict[str, Any]:

@@ -75,6 +75,8 @@ def crawl_path(appid: str, crawlid: str, *rest: str) -> str:
 class ApiClient(ABC):
     """Calls an API on behalf of one visitor."""
 
+    server: str = ""
+    """Address of the API's own server. Empty: it is the one of the dashboard."""
     dashboard: str = ""
     """Address of the dashboard of the API's own server, where people log in with its tokens. Empty: it is this one."""
 

@@ -1,6 +1,7 @@
 """Projects: versions and their deployment, spiders, limits, variables. Values of secrets are never shown."""
 
 import asyncio
+from pathlib import Path
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -8,6 +9,7 @@ from starlette.responses import Response
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiCall, ApiRefused
 from gossamer.net.paths import path_of
+from gossamer.platform_client.packaging import version_name
 from gossamer_platform.dashboard.jobs import number_of
 from gossamer_platform.dashboard.latest import latest
 from gossamer_platform.scrapyd.forms import parse_body
@@ -33,7 +35,10 @@ _WHOLE: Final = frozenset({"max_running", "retries", "memory_limit", "min_items"
 async def show_list(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
     """Return a page of the projects that the visitor may see, the latest first, with the form that deploys one."""
     projects, after = await latest(page, "/v1/projects")
-    return page.render("projects.html", projects=projects, after=after, fault=fault, status_code=status_code)
+    return page.render(
+        "projects.html", projects=projects, after=after, fault=fault, server=page.platform.server,
+        status_code=status_code,
+    )  # fmt: skip
 
 
 async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
@@ -77,7 +82,8 @@ async def deploy(page: DashboardPage) -> Response:
         del content
         project, version = (form.get(name, [b""])[0].decode("utf-8", "replace").strip() for name in _FORM_FIELDS)
         artefact = form.get(b"artefact", [b""])[0]
-        if not (project and version and artefact):
+        version = version or version_name("", Path())
+        if not (project and artefact):
             return await show_list(page, fault=page.texts("projects.incomplete"), status_code=400)
         query = {"project": project, "version": version, "wait_seconds": _WAIT_SECONDS}
         try:
@@ -125,7 +131,7 @@ async def change(page: DashboardPage) -> Response:
         await page.platform.call("PATCH", project_path(page, name), body=changes)
     except (ApiRefused, OverflowError, ValueError) as error:
         return await show(page, fault=str(error), status_code=400)
-    return page.go("/project", project=name)
+    return page.go("/project", project=name, changed="yes")
 
 
 async def set_variable(page: DashboardPage) -> Response:

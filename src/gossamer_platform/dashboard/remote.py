@@ -67,6 +67,7 @@ class RemoteClient(ApiClient):
 
     def __init__(self, api: RemoteApi, audit: RemoteAudit | None = None) -> None:
         """`audit`: gets an entry before each change. None: the API itself records its changes."""
+        self.server = api.url
         self.dashboard = dashboard_address(api.url)
         self._api = api
         self._audit = audit

@@ -80,6 +80,8 @@ async def create(page: DashboardPage) -> Response:
             schedule["every"] = every * 60
         if cron := form.get("cron", "").strip():
             schedule["cron"] = cron
+        if ("every" in schedule) == ("cron" in schedule):
+            raise ApiRefused(400, page.texts("schedules.one_rule"))
         made = await page.platform.call("POST", "/v1/schedules", body=schedule)
     except ApiRefused as error:
         return await show_form(page, fault=error.detail, status_code=400)

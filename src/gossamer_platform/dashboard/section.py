@@ -55,7 +55,9 @@ _NAVIGATION: Final = (
 
 
 def _subject_link(action: str, subject: str) -> SubjectLink | None:
-    kind, first = action.partition(".")[0], subject.split(" ")[0]
+    (kind, _, verb), first = action.partition("."), subject.split(" ")[0]
+    if verb == "delete" and kind not in ("version", "variable"):
+        return None
     if kind in ("job", "schedule", "group") and first.isdigit():
         return SubjectLink(f"/{kind}", {"id": first})
     if kind == "project":  # its name may have blanks

@@ -6,6 +6,7 @@ Fixed, because clients read them: paths, names of parameters, status codes.
 import contextlib
 import re
 import signal
+from collections import deque
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
@@ -39,6 +40,8 @@ _ERROR_CHARACTERS: Final = 1000
 """Characters of the last error that are shown."""
 _ERROR: Final = re.compile(rb"^.*\] (?:ERROR|CRITICAL): .*$", re.MULTILINE)
 """Line of Scrapy's log with an error, in Scrapy's own LOG_FORMAT."""
+_RAISED: Final = re.compile(rb"^Traceback \(most recent call last\):\n(?:[ \t].*\n|--- .*\n)+(\S.*)$", re.MULTILINE)
+"""Traceback of Python or Twisted, with the exception as its group."""
 JobId = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
 
 
@@ -139,12 +142,17 @@ def last_log_lines(files: JobFiles, row: Job) -> list[str]:
 
 
 def last_error(files: JobFiles, row: Job) -> str | None:
-    """Return the last line with an error of a job's log. None: there is none near its end, or the job has counted no
-    errors. Waits for the storage: call it in a thread."""
+    """Return the last line with an error of a job's log, and on a second line the exception of its traceback. None:
+    there is none near the log's end, or the job has counted no errors. Waits for the storage: call it in a thread."""
     if not {"log_count/ERROR", "log_count/CRITICAL"} & (row.stats or {}).keys():
         return None
-    found = _ERROR.findall(_log_end(files, row, _ERROR_BYTES)[1])
-    return found[-1].decode(errors="replace").strip()[:_ERROR_CHARACTERS] if found else None
+    content = _log_end(files, row, _ERROR_BYTES)[1]
+    last = deque(_ERROR.finditer(content), maxlen=1)
+    if not last:
+        return None
+    raised = deque(_RAISED.finditer(content, last[0].end()), maxlen=1)
+    lines = [last[0][0], *(found[1] for found in raised)]
+    return "\n".join(line.decode(errors="replace").strip()[:_ERROR_CHARACTERS] for line in lines)
 
 
 def _log_end(files: JobFiles, row: Job, size: int) -> tuple[bool, bytes]:

@@ -174,8 +174,8 @@ class JobModel(LimitsModel, RunModel):
     last_log_lines: list[str] | None = None
     """Last lines of the log of a job that has failed; only when one job is shown. Null: see its log."""
     last_error: str | None = None
-    """Last line with an error at the end of the log of a job that has ended; only when one job is shown. Null: none was
-    found."""
+    """Last line with an error at the end of the log of a job that has ended, and on a second line the exception of its
+    traceback; only when one job is shown. Null: none was found."""
     log_deleted: bool
     """True: retention has deleted its log."""
     items_deleted: bool

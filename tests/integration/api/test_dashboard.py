@@ -69,7 +69,7 @@ async def test_a_crawl_is_submitted_shown_listed_and_stopped(service: Service) -
     page = await text(service, "/crawl", appid="shop", crawlid="spring")
     assert "Stop the crawl" in page
     assert "a.test" in page
-    assert re.search(r"Waiting, by priority: <b>\d+</b> 1<", page)
+    assert re.search(r"Waiting, by priority: <b>\d+</b>: 1<", page)
     stopped = await service.http.post("/ui/crawl/stop", data={"appid": "shop", "crawlid": "spring"})
     assert stopped.status_code == 303
     page = await text(service, "/crawl", appid="shop", crawlid="spring")
@@ -261,7 +261,9 @@ async def test_a_domains_policy_is_shown_and_changed(service: Service) -> None:
     page = await text(service, "/domain", domain="a.test")
     assert "1 requests in 1 s." in page
     change = {"domain": "a.test", "hits": "7", "window": "2.5", "blacklisted": "yes"}
-    assert (await service.http.post("/ui/domain/change", data=change)).status_code == 303
+    changed = await service.http.post("/ui/domain/change", data=change)
+    assert changed.status_code == 303
+    assert "The change is made." in (await service.http.get(changed.headers["location"])).text
     policy = (await service.http.get("/v1/domains/a.test")).json()["policy"]
     assert (policy["hits"], policy["window"], policy["blacklisted"]) == (7, 2.5, True)
     assert "a.test" in await text(service, "/domains")
@@ -426,6 +428,9 @@ async def test_what_the_bus_has_comes_latest_first_and_leads_to_what_is_older(se
             found += shown_in(shown)
             following = next(map(unescape, re.findall(r'href="([^"]+)" rel="next"', shown)), "")
         assert found == list(range(44, -1, -1)), address
+    for reason, retry in (("", "Retry what failed"), ("x", "Retry these")):  # where they are listed
+        shown = await text(service, "/crawl/pages", **names, kind="failures", reason=reason)
+        assert f'name="reason" value="{reason}"><button>{retry}</button>' in shown
 
 
 async def test_workers_processes_and_their_troubles_come_by_pages(service: Service) -> None:
@@ -659,7 +664,7 @@ async def test_the_audit_shows_changes_newest_first_with_their_outcome(audited: 
     page = unescape(await text(audited, "/audit"))
     actions = re.findall(r"<td><code>([a-z.]+)</code></td>", page)
     assert actions == ["crawl.stop", "crawl.stop", "crawl.submit", *["domain.change"] * 97]
-    assert 'href="/ui/crawl?appid=shop&crawlid=spring">shop/spring</a>' in page
+    assert page.count('href="/ui/crawl?appid=shop&crawlid=spring">shop/spring</a>') == 2  # submitted, and stopped
     assert 'after={"hits": 1}' in page
     assert re.search(r'class="bad">refused</span> there is no crawl shop/unknown', page)
     more = re.findall(r'<a href="(/ui/audit[^"]*)" rel="next">', page)

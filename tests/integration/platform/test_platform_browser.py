@@ -158,7 +158,7 @@ def test_a_newcomer_deploys_runs_schedules_and_shares_a_project(chromium: Browse
         chromium.size(1280, 800)
         chromium.scheme("light")
         chromium.open(f"{root}/projects")
-        for field, value in (("project", "shop"), ("version", "1.0"), ("artefact", str(file))):
+        for field, value in (("project", "shop"), ("artefact", str(file))):  # the time names the version
             chromium.fill(f"[name={field}]", value)
         chromium.click("form[enctype] button", "location.pathname === '/ui/project'")
         for name in ("broken", "prices"):
@@ -170,9 +170,13 @@ def test_a_newcomer_deploys_runs_schedules_and_shares_a_project(chromium: Browse
         assert csv.splitlines()[1] == "Running shoe 0,49.9,https://shop.example/shoes/0"
         chromium.open(f"{root}/job?id=1")
         chromium.wait("document.querySelector('#cause')")
+        cause = chromium.evaluate("document.querySelector('.fault > pre').textContent")
+        assert cause.splitlines()[1:] == ["ValueError: price: no number"]
         chromium.keep_picture("dashboard-job.png")
         chromium.open(f"{root}/schedules/new?project=shop&spider=prices")
         chromium.fill("#f-name", "nightly")
+        chromium.click("main form[method=post] button", "document.querySelector('.fault')")
+        assert "the cron line, or the minutes" in chromium.evaluate("document.querySelector('.fault').textContent")
         chromium.fill("#f-cron", "30 2 * * *")
         chromium.click("main form[method=post] button", "document.querySelectorAll('.times li').length === 5")
         chromium.open(f"{root}/tokens")

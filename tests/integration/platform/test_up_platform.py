@@ -59,6 +59,7 @@ def _each_dashboard_shows_both(api: int, port: int) -> None:
                 assert answer.status_code == 200, (own, path, answer.text)
             until(lambda own=own: "nightly" in httpx.get(f"http://127.0.0.1:{own}/ui/crawls").text)
             assert "local" in client.get("/nodes").text
+            assert f"gossamer deploy http://127.0.0.1:{port}</pre>" in client.get("/projects").text
             audit = client.get("/audit").text
             assert audit.count('rel="next"') == audit.count('class="notice"') == 0
             shown = re.findall(r"<td>(Crawl service|Scrapy projects)</td>.*<code>([a-z.]+)</code>", audit)

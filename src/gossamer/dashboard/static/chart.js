@@ -49,6 +49,9 @@
       const values = shown.map((point) => point[place.dataset.value] ?? null);
       const limits = limit.map(() => shown.map((point) => point[place.dataset.limit] ?? null));
       plot.setData([shown.map((point) => point.at), values, ...limits]);
+      queueMicrotask(() => { // when it is drawn: the latest values, until one is pointed at
+        if (!(plot.cursor.left >= 0)) plot.setLegend({ idx: values.length - 1 });
+      });
       describe(place, values.filter((value) => value !== null));
     };
   }

@@ -72,13 +72,15 @@ function preview(form) {
 }
 
 const here = new URL(location.href); // what a change has told is told once, not again when the page is loaded again
-if (["retried", "sent"].some((name) => here.searchParams.has(name))) {
+if (["changed", "retried", "sent"].some((name) => here.searchParams.has(name))) {
+  here.searchParams.delete("changed");
   here.searchParams.delete("retried");
   here.searchParams.delete("sent");
   history.replaceState(null, "", here);
 }
 showTimes(document);
 document.querySelector("header nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
+document.querySelectorAll("[data-end]").forEach((text) => { text.scrollTop = text.scrollHeight; }); // of a log, the end says why
 document.querySelectorAll("[data-refresh]").forEach(follow);
 document.querySelectorAll("form[data-preview]").forEach(preview);
 document.addEventListener("submit", (event) => { // of the whole page: a refreshed part has new forms
