@@ -1,12 +1,15 @@
 """What pages get for what they ask, and what they may send and take while a browser builds them."""
 
+import asyncio
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
-from gossamer.fakeweb import html
+from gossamer.fakeweb import WebSpec, html, serve
 from tests.integration.render.building import building
+from tests.servers.crawling import FAST_FLAGS, gossamer
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("chromium-headless-shell") and not os.environ.get("CI"), reason="there is no browser"
@@ -53,3 +56,22 @@ async def test_pages_get_answers_as_servers_send_them_and_have_bounds() -> None:
         builder.page("/takes", TAKE)
         taken = (await builder.build("/takes")).body
         assert any(b"[%d]" % number in taken for number in range(1, 16)), taken[-100:]
+
+
+async def test_what_a_page_loads_goes_through_the_proxy_of_the_crawl(tmp_path: Path) -> None:
+    """No name is resolved here: only the proxy knows these hosts."""
+    loads = "<h1>sent</h1><script>fetch('/data')</script><script src=http://cdn.test/code.js></script>"
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("shop.test", "/", html(loads))
+        web.mount("shop.test", "/data", html("data"))
+        web.mount("cdn.test", "/code.js", html("document.querySelector('h1').textContent = 'built'"))
+        run = await asyncio.to_thread(
+            gossamer,
+            *("crawl", "http://shop.test/", "--proxy", f"http://127.0.0.1:{web.port}", *FAST_FLAGS),
+            *("--render", "always", "-o", "pages.jsonl"),
+            cwd=tmp_path,
+        )
+        asked = {(record.host, record.path) for record in web.log()}
+    assert run.returncode == 0, run.stderr
+    assert "<h1>built</h1>" in (tmp_path / "pages.jsonl").read_text()
+    assert {("shop.test", "/data"), ("cdn.test", "/code.js")} <= asked
