@@ -491,6 +491,25 @@ def test_another_depth_or_scope_adds_and_forgets_pages_and_tells_how_many(tmp_pa
     assert found("--deny", "/x") == ([], "")
 
 
+def test_two_commands_with_one_index_and_two_frontiers_both_end(tmp_path: Path, site: Served) -> None:
+    names = [f"p{number}.html" for number in range(20)]
+    write(site, "index.html", links=tuple(names))
+    for name in names:
+        write(site, name)
+    site.delay = 0.05
+    options = ("--recrawl-once", "--ignore-robots", *FLAGS, "--crawl-id", "mine", "--index", "index.sqlite")
+    running = [
+        subprocess.Popen(command("crawl", f"{site.url}/", *options, "--data-dir", name, "-o", f"{name}.jsonl"),
+                         cwd=tmp_path, stderr=subprocess.DEVNULL)
+        for name in ("one", "two")
+    ]  # fmt: skip
+    try:
+        assert [process.wait(60) for process in running] == [0, 0]
+    finally:
+        for process in running:
+            process.kill()
+
+
 def test_other_fields_are_taken_from_pages_that_are_as_they_were(tmp_path: Path, site: Served) -> None:
     write(site, "index.html", links=("a.html",))
     write(site, "a.html")

@@ -224,6 +224,9 @@ class _Crawling(msgspec.Struct):
             # What is fetched now is added to new outputs; what the crawl has fetched before comes first.
             await self._make_later_outputs(later, note, [one for one in self.settings.crawl.output if may_be_made(one)])
         run, new_seeds, retried = await self._open(before, forgotten=forgotten)
+        if visits is not None and not new_seeds and not (before and state is CrawlState.RUNNING):
+            # Another command has visited them meanwhile. A run without a request has no end; the next round joins it.
+            return CrawlResult(identity.crawlid, before, Tally(), 0.0, (), already_finished=True)
         retrying = f"retrying {counted(retried, 'failed URL')}"
         if before is not None and state is CrawlState.RUNNING:
             done = before.total().done
