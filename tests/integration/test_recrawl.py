@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import gossamer
+from gossamer.crawling.visits import Visits
 from gossamer.errors import BadInput
 from gossamer.fresh.index import MOST_FEEDS
 from gossamer.fresh.rounds import Pace
@@ -491,23 +492,20 @@ def test_another_depth_or_scope_adds_and_forgets_pages_and_tells_how_many(tmp_pa
     assert found("--deny", "/x") == ([], "")
 
 
-def test_two_commands_with_one_index_and_two_frontiers_both_end(tmp_path: Path, site: Served) -> None:
-    names = [f"p{number}.html" for number in range(20)]
-    write(site, "index.html", links=tuple(names))
-    for name in names:
-        write(site, name)
-    site.delay = 0.05
-    options = ("--recrawl-once", "--ignore-robots", *FLAGS, "--crawl-id", "mine", "--index", "index.sqlite")
-    running = [
-        subprocess.Popen(command("crawl", f"{site.url}/", *options, "--data-dir", name, "-o", f"{name}.jsonl"),
-                         cwd=tmp_path, stderr=subprocess.DEVNULL)
-        for name in ("one", "two")
-    ]  # fmt: skip
-    try:
-        assert [process.wait(60) for process in running] == [0, 0]
-    finally:
-        for process in running:
-            process.kill()
+@pytest.mark.timeout(30)
+def test_a_round_that_another_command_has_done_meanwhile_ends(
+    tmp_path: Path, site: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(site, "index.html")
+    options: dict[str, Any] = {"data_dir": tmp_path / "data", "allow_private": True, "ignore_robots": True}
+    assert len(list(gossamer.crawl(f"{site.url}/", recrawl_once=True, **options).changes())) == 1
+
+    async def has_visits(visits: Visits, *, is_known: bool) -> bool:
+        return True  # there were some; the other command visits them now
+
+    monkeypatch.setattr(Visits, "has_visits", has_visits)
+    monkeypatch.setattr(Visits, "_pages", lambda *_, **__: [])
+    assert list(gossamer.crawl(f"{site.url}/", recrawl_once=True, **options).changes()) == []
 
 
 def test_other_fields_are_taken_from_pages_that_are_as_they_were(tmp_path: Path, site: Served) -> None:
