@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gossamer.frontier.base import Submission
+from gossamer.frontier.base import RestoredRequest, Submission
+from gossamer.frontier.exported import ExportHeader
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import home_shard, shard_of
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
@@ -18,6 +19,7 @@ from .pair import Clock
 from .stage import Stage
 
 PLAIN = Terms()
+FAST = DomainPolicy(hits=100, window_seconds=1.0, moderated=False)
 HEARTBEAT_SECONDS = 20.0
 LATER_SECONDS = 1e6
 
@@ -195,9 +197,58 @@ async def requests_that_the_server_lost(steps: Steps) -> None:
         assert await steps.frontier.repair(run.crawl.id)
 
 
+async def requests_that_are_restored(steps: Steps) -> None:
+    run = await steps.one_queued_one_later()
+    await steps.forget_home(run)
+    restorer = steps.frontier.restorer(run.crawl, PLAIN)
+    again = await restorer.open()
+    domain = f"d{steps.names}.test"
+    for number, end in enumerate((Outcome.DROPPED, Outcome.FETCHED, Outcome.FAILED, Outcome.DROPPED)):
+        await restorer.enter(again, [RestoredRequest("link", domain, number, end, "why")])
+    await restorer.release(again)
+
+
+async def crawls_that_are_imported(steps: Steps) -> None:
+    for end in (Outcome.FETCHED, Outcome.FAILED, Outcome.DROPPED, Outcome.RETRY):
+        await _import(steps, end)
+
+
+async def _import(steps: Steps, end: Outcome) -> None:
+    """The second run of a crawl, in which one request has ended so and one waits, into a frontier that still has a part
+    of the first."""
+    run = await steps.add("queued", "later", keep_failed=True)
+    await steps.settle(run, Outcome.RETRY, "later")
+    source = await Stage(steps.stage.server, 1).frontier(clock=steps.clock)
+    await source.set_domain_policy(None, FAST)
+    worker = await source.open_leaseholder(pool=run.crawl.pool, spiders=["link"])
+    for urls, outcome in ((["first"], Outcome.FETCHED), ([1, 2], end)):
+        opened = await source.open_crawl(run.crawl)
+        await source.add(opened, PLAIN, [a_batch(f"d{steps.names}.test", urls)], seeds=True)
+        steps.clock.now += 2
+        (lease,) = await worker.lease(limit=1) or await worker.lease(limit=1)
+        delay = LATER_SECONDS if outcome is Outcome.RETRY else 0.0
+        await worker.settle(
+            [Settlement(lease, outcome, "why", delay, unanswered=outcome in (Outcome.FAILED, Outcome.DROPPED))]
+        )
+    assert await source.set_paused(run.crawl.id, paused=True)
+    lines = [line async for line in (await source.export(run.crawl.id)).lines()]
+    await worker.close()
+    await source.close()
+    await steps.forget_home(run)
+    header = lines[0]
+    assert isinstance(header, ExportHeader)
+    importer, restorer = steps.frontier.importer(header), steps.frontier.restorer(run.crawl, PLAIN)
+    again = await importer.open()
+    await restorer.hold(again)
+    for number, line in enumerate(lines, 1):
+        await importer.enter(number, line)
+    await restorer.release(again)
+
+
 SCENARIOS = (
     outcomes, requests_that_are_due_again, limits, page_budgets, ends, deaths, runs_that_were_given_up,
-    runs_that_were_forgotten, failures_that_are_retried, requests_that_the_server_lost,
+    runs_that_were_forgotten, failures_that_are_retried, requests_that_the_server_lost, requests_that_are_restored,
+    crawls_that_are_imported,
 )  # fmt: skip
 
 
@@ -207,7 +258,7 @@ async def test_scripts_take_the_steps_that_they_declare(stage_of: Callable[[int]
         stage, clock = stage_of(shards), Clock()
         options = {"dead_after_seconds": HEARTBEAT_SECONDS, "clock": clock, "observer": observer}
         frontier = await stage.frontier(**options)
-        await frontier.set_domain_policy(None, DomainPolicy(hits=100, window_seconds=1.0, moderated=False))
+        await frontier.set_domain_policy(None, FAST)
         steps = Steps(stage, frontier, clock)
         for scenario in SCENARIOS:
             await scenario(steps)
