@@ -46,9 +46,17 @@ class TokenBuckets:
     """Rate limit per client, in bounded memory: a token is a request that the client may send now; each client gets
     `per_second` tokens a second and keeps at most a burst."""
 
-    def __init__(self, per_second: float, *, monotonic: Callable[[], float], max_clients: int = _MAX_CLIENTS) -> None:
+    def __init__(
+        self,
+        per_second: float,
+        *,
+        monotonic: Callable[[], float],
+        max_clients: int = _MAX_CLIENTS,
+        burst: float | None = None,
+    ) -> None:
+        """`burst`: tokens that a client keeps at most; None: those of `_BURST_SECONDS`."""
         self._per_second = per_second
-        self._capacity = max(1.0, per_second * _BURST_SECONDS)
+        self._capacity = max(1.0, per_second * _BURST_SECONDS) if burst is None else burst
         self._monotonic = monotonic
         self._max_clients = max_clients
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -81,7 +89,10 @@ class TokenBuckets:
 
 
 _GUESSES_PER_SECOND = 2.0
-"""Wrong secrets that a client may send; bursts may have twice as many. More make a password easier to guess."""
+"""Wrong secrets that a client may send. More make a password easier to guess."""
+_GUESSES_AT_ONCE = 200.0
+"""Wrong secrets that a client may send before it is slowed down. Programs for Scrapyd send each request with an old
+password until a person corrects it, and expect Scrapyd's answer: its own tests send a hundred in a few seconds."""
 
 
 class TooManyGuesses(Exception):
@@ -103,7 +114,7 @@ class GuessLimit:
     many wrong secrets, the right one is refused, too: otherwise the answer would tell it."""
 
     def __init__(self, *, monotonic: Callable[[], float]) -> None:
-        self._buckets = TokenBuckets(_GUESSES_PER_SECOND, monotonic=monotonic)
+        self._buckets = TokenBuckets(_GUESSES_PER_SECOND, monotonic=monotonic, burst=_GUESSES_AT_ONCE)
 
     def judge(self, client: str | None, *, is_right: bool) -> None:
         """Note that a client has sent a secret. Raises TooManyGuesses. `client`: address; None: a program that has sent

@@ -127,7 +127,7 @@ async def _begin_entry(request: Request, client: Client) -> None:
         return
     names = [*request.path_params.values(), *(request.query_params.get(name) for name in _SUBJECT)]
     if route.body_field is not None:  # its body was read, and is JSON
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             body = await request.json()
             names += [body.get(name) for name in _SUBJECT] if isinstance(body, dict) else []
     action = _ACTIONS.get(route.name) or operation_action(route.name)
