@@ -24,8 +24,8 @@ from tests.servers.valkey import free_ports
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 VARIABLE = re.compile(r"GOSSAMER_[A-Z_]+")
-OUTSIDE = {"GOSSAMER_TOKEN"}
-"""Of the compose file's own."""
+OUTSIDE = {"GOSSAMER_TOKEN", "GOSSAMER_NODE_TOKEN_FILE"}
+"""Of the compose file's own, and of a node."""
 
 
 def test_the_dashboard_shows_only_metrics_that_there_are() -> None:
