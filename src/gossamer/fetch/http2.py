@@ -573,7 +573,8 @@ class Http2Sessions:
     it."""
 
     def __init__(self, new: Callable[[PoolKey], Http2Session]) -> None:
-        self._new = new
+        self.new = new
+        """Returns a session for a new connection."""
         self._open: dict[PoolKey, Http2Session] = {}
         self._opening: dict[PoolKey, asyncio.Future[None]] = {}
 
@@ -594,10 +595,6 @@ class Http2Sessions:
             done, _ = await asyncio.wait((waits_for,), timeout=deadline - time.monotonic())
             if not done:
                 raise ConnectTimeout(f"{key.host}: no answer by HTTP/2 within {timeout_seconds:.3g} s")
-
-    def new(self, key: PoolKey) -> Http2Session:
-        """Return a session for a new connection."""
-        return self._new(key)
 
     def opened(self, session: Http2Session) -> HttpConnection:
         """Record an open session, and return the connection for the caller's request."""
