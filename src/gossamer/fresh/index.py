@@ -392,12 +392,14 @@ class PageIndex:
 
     def admit_feeds(self, urls: Iterable[str]) -> list[str]:
         """Note feeds that pages name, and return those that are to be fetched for the first time: a site has at most
-        MOST_FEEDS. May be repeated."""
+        MOST_FEEDS, those that are named first. May be repeated."""
         keys = {self.key(url): url for url in urls}
         admitted: list[str] = []
         with self._database.transaction(locks="changes"):
-            for key in keys.keys() - self.known(keys):
-                url = keys[key]
+            known = self.known(keys)
+            for key, url in keys.items():
+                if key in known:
+                    continue
                 domain = self._domain(registered_domain(host(url)))
                 [(count, noted)] = self._database.rows(
                     "SELECT count(*), sum(CASE WHEN page = ? THEN 1 ELSE 0 END) FROM feeds WHERE domain = ?",
