@@ -75,3 +75,28 @@ async def test_what_a_page_loads_goes_through_the_proxy_of_the_crawl(tmp_path: P
     assert run.returncode == 0, run.stderr
     assert "<h1>built</h1>" in (tmp_path / "pages.jsonl").read_text()
     assert {("shop.test", "/data"), ("cdn.test", "/code.js")} <= asked
+
+
+@pytest.mark.parametrize("trusted", ["--ca-file", "--insecure", ""])
+async def test_what_a_page_loads_is_verified_as_the_page_is(trusted: str, tmp_path: Path) -> None:
+    """By the same certificates; where they are not to be verified, the page's own requests are not either."""
+    loads = "<h1>sent</h1><script>fetch('/data')</script><script src=https://cdn.test:PORT/code.js></script>"
+    async with serve(WebSpec(hosts=1, pages=1), tls=True) as web:
+        web.mount("shop.test", "/", html(loads.replace("PORT", str(web.port))))
+        web.mount("shop.test", "/data", html("data"))
+        web.mount("cdn.test", "/code.js", html("document.querySelector('h1').textContent = 'built'"))
+        options = {"--ca-file": ("--ca-file", str(web.ca_path)), "--insecure": ("--insecure",), "": ()}[trusted]
+        run = await asyncio.to_thread(
+            gossamer,
+            *("crawl", f"https://shop.test:{web.port}/", "--resolve", "*:127.0.0.1", *FAST_FLAGS, *options),
+            *("--render", "always", "--retries", "0", "-o", "pages.jsonl"),
+            cwd=tmp_path,
+        )
+        asked = {(record.host, record.path) for record in web.log()}
+    found = (tmp_path / "pages.jsonl").read_text()
+    if not trusted:
+        assert (run.returncode, "certificate" in found, asked) == (1, True, set())
+        return
+    assert run.returncode == 0, run.stderr
+    assert "<h1>built</h1>" in found
+    assert {("shop.test", "/data"), ("cdn.test", "/code.js")} <= asked
