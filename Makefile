@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
 EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds analytics analytics-programs docs dist release proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds analytics analytics-programs docs dist release chart proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
@@ -134,6 +134,9 @@ dist: setup  ## What a release uploads, in dist/: the crawler, and the compiled 
 
 release: setup  ## Check all that a release needs, run the tests, set VERSION=1.2.3, tag (ARGS=--dry-run: show what is missing).
 	$(BIN)/python -m tools.release $(or $(VERSION),$(error Name the version, for example: make release VERSION=1.2.3)) $(ARGS)
+
+chart:  ## Check the Helm chart with helm and the types of the Kubernetes API, and write deploy/kubernetes from it (needs Go).
+	tools/chart/check
 
 proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs, schedules, stores, recrawls and rebuilds runs into the documentation.
 	$(BIN)/python -m tests.proof adopt

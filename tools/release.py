@@ -10,17 +10,21 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 
 VERSION_PLACES = {
-    "src/gossamer/__init__.py": '__version__ = "{}"',
-    "pyproject.toml": 'version = "{}"',
-    "native/pyproject.toml": 'version = "{}"',
-    "native/Cargo.toml": 'version = "{}"',
+    "src/gossamer/__init__.py": ['__version__ = "{}"'],
+    "pyproject.toml": ['version = "{}"'],
+    "native/pyproject.toml": ['version = "{}"'],
+    "native/Cargo.toml": ['version = "{}"'],
+    "deploy/helm/Chart.yaml": ["version: {}", 'appVersion: "{}"'],
+    # Of the service and of the workers.
+    "deploy/kubernetes/gossamer.yaml": ["          image: gossamer:{}", "          image: gossamer:{}"],
 }
-"""Files that have the version, each in one line of this form. The tests hold them equal."""
+"""Files that have the version, each in as many lines, of these forms. The tests hold them equal."""
 
 UNRELEASED = "## [Unreleased]\n"
 FIRST_LINES = 100
@@ -44,8 +48,9 @@ class Release:
 
     def write(self) -> None:
         """Set the version and the heading of the change log; commit and tag them."""
-        for path, form in VERSION_PLACES.items():
-            self._replace_line(path, form.format(self.current), form.format(self.version))
+        for path, forms in VERSION_PLACES.items():
+            for form in forms:
+                self._replace_line(path, form.format(self.current), form.format(self.version))
         heading = f"{UNRELEASED}\n## [{self.version}] - {time.strftime('%Y-%m-%d', time.gmtime())}\n"
         self._replace_line("CHANGELOG.md", UNRELEASED, heading)
         for page in (self.root / "docs").rglob("*.md"):
@@ -73,9 +78,12 @@ class Release:
         if _numbers(self.version) <= least or _numbers(self.version) < _numbers(self.current):
             last = ".".join(map(str, least)) if self.released else "none"
             wrong.append(f"{self.version} must be greater than the last release ({last}), and at least {self.current}.")
-        for path, form in VERSION_PLACES.items():
-            if self._read(path).splitlines().count(form.format(self.current)) != 1:
-                wrong.append(f"{path} must have exactly one line {form.format(self.current)}.")
+        for path, forms in VERSION_PLACES.items():
+            for form, count in Counter(forms).items():
+                line = form.format(self.current)
+                if self._read(path).splitlines().count(line) != count:
+                    times = "exactly one line" if count == 1 else f"exactly {count} lines"
+                    wrong.append(f"{path} must have {times} {line.strip()}.")
         return wrong
 
     def _wrong_changes(self) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gossamer.cli.app import COMMANDS
-from gossamer.errors import ServerUnsuitable
+from gossamer.errors import BadInput, ServerUnsuitable
 from gossamer.settings import load
 from gossamer.settings.rows import rows
 from gossamer.telemetry.metrics import ALL_METRICS
@@ -24,8 +24,8 @@ from tests.servers.valkey import free_ports
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 VARIABLE = re.compile(r"GOSSAMER_[A-Z_]+")
-OUTSIDE = {"GOSSAMER_TOKEN", "GOSSAMER_NODE_TOKEN_FILE"}
-"""Of the compose file's own, and of a node."""
+OUTSIDE = {"GOSSAMER_TOKEN", "GOSSAMER_NODE_TOKEN_FILE", "GOSSAMER_SERVICE_PORT"}
+"""Of the compose file's own, and of a node; and one that Kubernetes would set."""
 
 
 def test_the_dashboard_shows_only_metrics_that_there_are() -> None:
@@ -50,7 +50,9 @@ def test_every_setting_that_is_named_exists(path: Path) -> None:
     assert set(VARIABLE.findall(path.read_text())) <= known
 
 
-@pytest.mark.parametrize("path", [*DEPLOY.rglob("*.yaml")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in DEPLOY.rglob("*.yaml") if path.parent.name != "templates"], ids=lambda path: path.name
+)
 def test_manifests_are_yaml_and_call_commands_that_exist(path: Path) -> None:
     documents = list(yaml.safe_load_all(path.read_text()))
     assert documents
@@ -220,13 +222,14 @@ def test_the_container_of_browsers_is_confined_and_permits_their_sandbox() -> No
 
 # --- Kubernetes -------------------------------------------------------------------------------------------------------
 
+PART = "app.kubernetes.io/component"
 MANIFESTS = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "gossamer.yaml").read_text()))
 
 
 def pods() -> dict[str, dict[str, Any]]:
     """The specification of each deployment's pods."""
     return {
-        one["spec"]["template"]["metadata"]["labels"]["part"]: one["spec"]["template"]["spec"]
+        one["spec"]["template"]["metadata"]["labels"][PART]: one["spec"]["template"]["spec"]
         for one in MANIFESTS
         if one["kind"] == "Deployment"
     }
@@ -247,9 +250,17 @@ def test_pods_have_probes_and_the_images_user(part: str) -> None:
     assert mounted == {"/data", "/tmp"}
 
 
+def test_the_variables_of_a_service_of_kubernetes_do_not_reach_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the Service `gossamer`, Kubernetes sets variables that look like settings, unless a pod declines them."""
+    monkeypatch.setenv("GOSSAMER_SERVICE_PORT", "5343")
+    with pytest.raises(BadInput, match="GOSSAMER_SERVICE_PORT"):
+        load(config=None)
+    assert [pod["enableServiceLinks"] for pod in pods().values()] == [False, False]
+
+
 def test_only_prometheus_reaches_the_ports_that_need_no_token() -> None:
     policies = {
-        one["spec"]["podSelector"]["matchLabels"]["part"]: one for one in MANIFESTS if one["kind"] == "NetworkPolicy"
+        one["spec"]["podSelector"]["matchLabels"][PART]: one for one in MANIFESTS if one["kind"] == "NetworkPolicy"
     }
     assert policies.keys() == pods().keys()
     for part, policy in policies.items():
