@@ -88,6 +88,6 @@ def crawl_link(action: str, subject: str) -> SubjectLink | None:
     names: Sequence[str] = [unquote(name) for name in subject.split("/")]
     if kind in ("crawl", "changes") and len(names) == 2 and " " not in subject:
         return SubjectLink("/crawl", {"appid": names[0], "crawlid": names[1]})
-    if kind in ("domain", "blacklist") and subject != "*":
+    if kind in ("domain", "blacklist"):
         return SubjectLink("/domain", {"domain": unquote(subject)})
     return SubjectLink("/bus") if kind == "dead_letter" else None

@@ -13,6 +13,8 @@ from gossamer.net.paths import path_of
 
 _FIELDS = ("hits", "window", "scale", "concurrency", "blacklisted")
 """Fields of a policy that the form changes."""
+_DEFAULT: Final = "*"
+"""Name that the API has for the default policy, which counts for all domains without a policy of their own."""
 _NO_USE: Final[Mapping[str, Any]] = {"items": [], "remembered": False}
 _decode_number = msgspec.json.Decoder(int | float).decode
 
@@ -22,28 +24,54 @@ async def show_list(page: DashboardPage) -> Response:
     wanted = page.query.get("domain", "").strip()
     if wanted:
         return page.go("/domain", domain=wanted)
-    found = await page.service.get("/v1/domains", cursor=page.query.get("cursor"), limit=50)
-    return page.render("domains.html", policies=found["domains"] or {}, cursor=found["cursor"])
+    cursor = page.query.get("cursor")
+    found, default = await asyncio.gather(
+        page.service.get("/v1/domains", cursor=cursor, limit=50), page.service.get(_path(_DEFAULT))
+    )
+    return page.render(
+        "domains.html",
+        policies=found["domains"] or {},
+        default=None if cursor else default["in_force"],
+        cursor=found["cursor"],
+    )
 
 
 async def show(page: DashboardPage, *, fault: str = "") -> Response:
-    """Return one domain: its policy with the form that changes it, what is used of its limits, its robots.txt."""
+    """Return one domain: its policy with the form that changes it, what is used of its limits, its robots.txt. Of the
+    default policy, there is only the form."""
     domain = page.query.get("domain") or page.form.get("domain", "")
-    found, load = await asyncio.gather(page.service.get(_path(domain)), page.service.get(_path(domain, "load")))
-    uses = _NO_USE if page.part else await page.known(page.service.get(_path(domain, "use")), _NO_USE)
+    is_default = domain == _DEFAULT
+    found, used = await asyncio.gather(
+        page.service.get(_path(domain)), _no_use() if is_default else _used(page, domain)
+    )
     return page.render(
         "domain.html",
         domain=domain,
+        title=page.texts("domains.all_others") if is_default else domain,
+        is_default=is_default,
         policy=found["policy"],
         in_force=found["in_force"],
         after=found["in_force"],
         changed=frozenset(),
-        load=load,
-        narrowest=min(load["limits"], key=_hits_a_second),
-        uses=[{"at": each["at"], "used": each["used"], "allowed": each["hits"]} for each in uses["items"]],
-        remembered=uses["remembered"],
         fault=fault,
+        **used,
     )
+
+
+async def _no_use() -> dict[str, Any]:
+    return {"load": None}
+
+
+async def _used(page: DashboardPage, domain: str) -> dict[str, Any]:
+    """Return what a page shows of the use of a domain's limits."""
+    load = await page.service.get(_path(domain, "load"))
+    uses = _NO_USE if page.part else await page.known(page.service.get(_path(domain, "use")), _NO_USE)
+    return {
+        "load": load,
+        "narrowest": min(load["limits"], key=_hits_a_second),
+        "uses": [{"at": each["at"], "used": each["used"], "allowed": each["hits"]} for each in uses["items"]],
+        "remembered": uses["remembered"],
+    }
 
 
 def _hits_a_second(limit: Mapping[str, Any]) -> float:
@@ -83,7 +111,9 @@ def _changes(page: DashboardPage) -> dict[str, Any]:
     for name in _FIELDS:
         text = page.form.get(name, "").strip()
         if name == "blacklisted":
-            changes[name] = bool(text)
+            # One that is as it was stays unset: the default policy decides about it.
+            if bool(text) != bool(page.form.get("was_blacklisted")):
+                changes[name] = bool(text)
         elif text:
             try:
                 changes[name] = _decode_number(text)

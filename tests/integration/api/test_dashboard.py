@@ -275,6 +275,38 @@ async def test_a_domains_policy_is_shown_and_changed(service: Service) -> None:
     assert "hits" not in (await service.http.get("/v1/domains/a.test")).json()["policy"]
 
 
+async def test_the_policy_of_all_other_domains_is_listed_previewed_and_changed(service: Service) -> None:
+    listed = await text(service, "/domains")
+    assert 'href="/ui/domain?domain=%2A">All other domains</a>' in listed
+    page = await text(service, "/domain", domain="*")
+    assert "1 requests in 1 s." in page
+    assert "robots.txt" not in page
+    form = {"domain": "*", "hits": "7", "window": "2"}
+    shown = (await service.http.post("/ui/domain/preview?part=live", data=form)).text
+    assert re.findall(r'changed">([^<]*)<', shown) == ["7", "2"]
+    changed = await service.http.post("/ui/domain/change", data=form)
+    assert changed.headers["location"] == "/ui/domain?domain=%2A&changed=yes"
+    assert "The change is made." in (await service.http.get(changed.headers["location"])).text
+    assert (await service.http.get("/v1/domains/*")).json()["policy"] == {"hits": 7, "window": 2.0}
+    assert "7 requests in 2 s." in await text(service, "/domain", domain="a.test")
+    refused = await service.http.post("/ui/domain/change", data={"domain": "*", "hits": "0"})
+    assert "hits" in re.findall(r'role="alert">([^<]*)<', refused.text)[0]
+    await service.http.post("/ui/domain/change", data={"domain": "*", "remove": "yes"})
+    assert (await service.http.get("/v1/domains/*")).json()["policy"] == {}
+
+
+async def test_a_form_changes_the_blacklist_only_where_its_mark_was_changed(service: Service) -> None:
+    """Otherwise other changes would take a domain from the blacklist on which the default policy has it."""
+    await service.http.post("/ui/domain/change", data={"domain": "*", "blacklisted": "yes"})
+    page = await text(service, "/domain", domain="a.test")
+    assert re.search(r'name="blacklisted" value="yes" checked', page)
+    sent = dict(re.findall(r'name="(domain|was_blacklisted)" value="([^"]*)"', page))
+    await service.http.post("/ui/domain/change", data={**sent, "blacklisted": "yes", "hits": "7"})
+    assert (await service.http.get("/v1/domains/a.test")).json()["policy"] == {"hits": 7}
+    await service.http.post("/ui/domain/change", data=sent)
+    assert (await service.http.get("/v1/domains/a.test")).json()["policy"] == {"hits": 7, "blacklisted": False}
+
+
 async def test_a_part_of_a_page_is_the_same_without_its_frame(service: Service) -> None:
     await submit(service, "spring")
     for path, query in (
@@ -685,7 +717,7 @@ async def test_every_page_can_be_used_and_runs_no_script_of_others(
     await audited.http.post(f"/v1/crawls/{quote(EVIL, safe='')}/x/retry", params={"reason": WORSE})
     roots = [f"{str(each.http.base_url).rstrip('/')}/ui" for each in (service, audited)]
     crawl = urlencode({"appid": "shop", "crawlid": EVIL})
-    paths = ["", "crawls", "crawls/new", "domains", "domain?domain=a.test", "workers", "bus", "login", f"crawl?{crawl}",
+    paths = ["", "crawls", "crawls/new", "domains", "domain?domain=a.test", "domain?domain=*", "workers", "bus", "login", f"crawl?{crawl}",
              f"crawl/report?{crawl}", f"crawls/new?{crawl}&like=again", f"crawl/why?{crawl}&url=http://a.test/",
              *(f"crawl/pages?{crawl}&kind={kind}" for kind in ("pages", "failures", "items"))]  # fmt: skip
 
