@@ -280,10 +280,12 @@ async def _without_history(
     """Return the crawls that the frontier knows: of an application, in a state, from a cursor on, and so many. `away`:
     why there is no history at present; it is raised if the cursor is the history's."""
     appid, state, cursor, limit = chosen
+    wanted = CrawlState(state) if state else None
     try:
-        infos, next_cursor = await context.frontier.list_crawls(
-            appid=appid, state=CrawlState(state) if state else None, cursor=cursor, limit=limit
-        )
+        infos, next_cursor = await context.frontier.list_crawls(appid=appid, state=wanted, cursor=cursor, limit=limit)
+        if next_cursor:
+            following = await context.frontier.list_crawls(appid=appid, state=wanted, cursor=next_cursor, limit=limit)
+            next_cursor = next_cursor if any(following) else ""  # nothing follows
     except BadInput:
         if away is not None:
             raise away from None

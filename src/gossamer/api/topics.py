@@ -146,15 +146,15 @@ async def list_dead_letters(
         try:
             found: list[DeadLetter] = []
             for _ in range(_POLLS):
-                messages = await reader.take(at_most=limit - len(found), wait_seconds=_POLL_SECONDS)
+                messages = await reader.take(at_most=limit + 1 - len(found), wait_seconds=_POLL_SECONDS)
+                await reader.acknowledge(messages[: limit - len(found)])  # one more tells whether the page is the last
                 found += [_dead_letter(message.value) for message in messages]
-                await reader.acknowledge(messages)
-                if len(found) >= limit or reader.is_at_end():
+                if len(found) > limit or reader.is_at_end():
                     break
-            more = len(found) >= limit or not reader.is_at_end()
+            more = len(found) > limit or not reader.is_at_end()
         finally:
             await reader.close()
-    return DeadLetterPage(items=found, cursor=encode_cursor(reader.cursor()), more=more)
+    return DeadLetterPage(items=found[:limit], cursor=encode_cursor(reader.cursor()), more=more)
 
 
 def _dead_letter(value: bytes) -> DeadLetter:

@@ -41,14 +41,13 @@ async def show(page: DashboardPage) -> Response:
     entries = list(heapq.merge(*(found for found, _ in answers), key=lambda entry: -entry.at))
     shown = entries[:_A_PAGE]
     ends = {entry.section: str(entry.id) for entry in shown}  # of each section the last one
-    has_more = len(entries) > len(shown) or any(len(found) == _A_PAGE for found, _ in answers)
     return page.render(
         "audit.html",
         entries=shown,
         faults=faults,
         has_sections=len(sections) > 1,
         is_chosen=any(page.query.get(name) for name in _CHOSEN),
-        more=page.address(**ends) if has_more else "",
+        more=page.address(**ends) if len(entries) > len(shown) else "",
     )
 
 
@@ -59,7 +58,7 @@ async def _entries(page: DashboardPage, section: DashboardSection) -> tuple[list
     try:
         # One API calls the position `cursor`, the other one `after`; each ignores the other name.
         found = await page.clients[section.name].get(
-            "/v1/audit", cursor=position, after=position, limit=_A_PAGE, **chosen
+            "/v1/audit", cursor=position, after=position, limit=_A_PAGE + 1, **chosen
         )
     except ApiRefused as error:
         return [], page.detail(error)

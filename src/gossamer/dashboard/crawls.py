@@ -15,6 +15,7 @@ from gossamer.web.mounts import FRAMED_POLICY
 
 _STATES = ("running", "finished", "stopped", "expired", "lost")
 _A_PAGE = 50
+_RECORDS = 20
 _PRIORITIES_SHOWN = 20
 _REASONS_SHOWN = 20
 """Reasons of failures, and those of requests that were not fetched. The commonest come first."""
@@ -103,7 +104,7 @@ async def show_records(page: DashboardPage) -> Response:
     found = await page.service.call(
         "GET",
         crawl_path(appid, crawlid, kind),
-        query={**query, "limit": 20, "latest_first": True},
+        query={**query, "limit": _RECORDS, "latest_first": True},
         seconds=_BUS_SECONDS,
     )
     return page.render(

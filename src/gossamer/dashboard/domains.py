@@ -15,6 +15,7 @@ _FIELDS = ("hits", "window", "scale", "concurrency", "blacklisted")
 """Fields of a policy that the form changes."""
 _DEFAULT: Final = "*"
 """Name that the API has for the default policy, which counts for all domains without a policy of their own."""
+_A_PAGE: Final = 50
 _NO_USE: Final[Mapping[str, Any]] = {"items": [], "remembered": False}
 _decode_number = msgspec.json.Decoder(int | float).decode
 
@@ -26,7 +27,7 @@ async def show_list(page: DashboardPage) -> Response:
         return page.go("/domain", domain=wanted)
     cursor = page.query.get("cursor")
     found, default = await asyncio.gather(
-        page.service.get("/v1/domains", cursor=cursor, limit=50), page.service.get(_path(_DEFAULT))
+        page.service.get("/v1/domains", cursor=cursor, limit=_A_PAGE), page.service.get(_path(_DEFAULT))
     )
     return page.render(
         "domains.html",

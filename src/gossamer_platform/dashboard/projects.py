@@ -11,7 +11,7 @@ from gossamer.dashboard.service import ApiCall, ApiRefused
 from gossamer.net.paths import path_of
 from gossamer.platform_client.packaging import version_name
 from gossamer_platform.dashboard.jobs import number_of
-from gossamer_platform.dashboard.latest import latest
+from gossamer_platform.dashboard.latest import cut, latest
 from gossamer_platform.scrapyd.forms import parse_body
 
 MAX_UPLOAD: Final = 256 * 1024 * 1024 + 64 * 1024
@@ -47,12 +47,15 @@ async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) 
     project, versions, spiders, variables, policies = await asyncio.gather(
         page.platform.get(project_path(page, name)),
         page.platform.get(
-            "/v1/versions", project=name, after=query.get("versions"), limit=_VERSIONS, latest_first=True
+            "/v1/versions", project=name, after=query.get("versions"), limit=_VERSIONS + 1, latest_first=True
         ),
-        page.platform.get("/v1/spiders", project=name, after=query.get("spiders"), limit=_SPIDERS),
+        page.platform.get("/v1/spiders", project=name, after=query.get("spiders"), limit=_SPIDERS + 1),
         page.platform.get(project_path(page, name, "variables")),
-        page.platform.get(project_path(page, name, "policies"), after=query.get("policies"), limit=_POLICIES),
+        page.platform.get(project_path(page, name, "policies"), after=query.get("policies"), limit=_POLICIES + 1),
     )
+    versions, more_versions = cut(versions, _VERSIONS, "id")
+    spiders, more_spiders = cut(spiders, _SPIDERS)
+    policies, more_policies = cut(policies, _POLICIES, "spider")
     return page.render(
         "project.html",
         project=project,
@@ -60,11 +63,7 @@ async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) 
         spiders=spiders,
         variables=variables,
         policies=policies,
-        following={
-            "versions": versions[-1]["id"] if len(versions) == _VERSIONS else "",
-            "spiders": spiders[-1] if len(spiders) == _SPIDERS else "",
-            "policies": policies[-1]["spider"] if len(policies) == _POLICIES else "",
-        },
+        following={"versions": more_versions, "spiders": more_spiders, "policies": more_policies},
         limits=LIMITS,
         fault=fault,
         status_code=status_code,

@@ -26,11 +26,14 @@ async def show(page: DashboardPage) -> Response:
     schedule = await page.platform.get(f"/v1/schedules/{number}")
     jobs: list[Any] = []
     firings: list[Any] = []
+    following = ""
     if schedule["spider"]:
         jobs = (await page.platform.get("/v1/jobs", schedule=number, limit=_A_PAGE))["jobs"]
     else:
-        firings = (await page.platform.get(f"/v1/schedules/{number}/firings", limit=_A_PAGE))["firings"]
-    return page.render("schedule.html", schedule=schedule, jobs=jobs, firings=firings)
+        path, after = f"/v1/schedules/{number}/firings", page.query.get("after")
+        found = await page.platform.get(path, after=after, limit=_A_PAGE)
+        firings, following = found["firings"], found["next"]
+    return page.render("schedule.html", schedule=schedule, jobs=jobs, firings=firings, following=following)
 
 
 async def change(page: DashboardPage) -> Response:

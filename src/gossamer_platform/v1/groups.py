@@ -20,7 +20,7 @@ from gossamer_platform.state.groups import START_URLS, NewGroup
 from gossamer_platform.state.jobs import NewJob
 from gossamer_platform.v1.context import Client, Reader, Runner
 from gossamer_platform.v1.models import JobPolicyModel, NamedModel, RunModel
-from gossamer_platform.v1.pages import PageLimit, PageStart, next_cursor, parse_cursor
+from gossamer_platform.v1.pages import PageLimit, PageStart, cut_page, parse_cursor
 from gossamer_platform.v1.spooling import spooled
 
 router = APIRouter(prefix="/v1")
@@ -151,13 +151,13 @@ async def list_groups(
     """Return groups, the latest first."""
     wanted, before = client.listed_project(project), parse_cursor(after)
 
-    def find(connection: Connection) -> list[GroupModel]:
-        rows = groups.group_page(connection, wanted, before=before, limit=limit)
+    def find(connection: Connection) -> tuple[list[GroupModel], str | None]:
+        rows, following = cut_page(groups.group_page(connection, wanted, before=before, limit=limit + 1), limit)
         states = groups.group_states(connection, [row.id for row in rows])
-        return [GroupModel.of_row(row, jobs=states[row.id]) for row in rows]
+        return [GroupModel.of_row(row, jobs=states[row.id]) for row in rows], following
 
-    found = await client.context.manager.read(find)
-    return GroupPage(groups=found, next=next_cursor(found, limit))
+    found, following = await client.context.manager.read(find)
+    return GroupPage(groups=found, next=following)
 
 
 @router.get("/groups/{group_id}", tags=["groups"], summary="Show a job group")

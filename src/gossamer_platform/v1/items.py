@@ -135,10 +135,12 @@ class ItemReader:
         found: list[NumberedItem] = []
         end = position
         for line in self.lines(position, number):
-            if len(found) == limit or end - position > _PAGE_BYTES:
+            if end - position > _PAGE_BYTES:
                 return ItemPagePart(found, end, False)
             is_item, item = _parse(line.content)
             if is_item and all(condition.accepts(item) for condition in filters):
+                if len(found) == limit:  # only now: the lines behind the last item may have none
+                    return ItemPagePart(found, end, False)
                 found.append(NumberedItem(line.number, item, line.end))
             end = line.end
         return ItemPagePart(found, end, True)

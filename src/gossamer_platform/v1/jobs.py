@@ -25,7 +25,7 @@ from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.context import Client, Reader, Runner
 from gossamer_platform.v1.item_filter import MAX_FILTERS
 from gossamer_platform.v1.models import JobCounts, JobModel, JobPage, NewJobModel
-from gossamer_platform.v1.pages import PageLimit, PageStart, next_cursor, parse_cursor
+from gossamer_platform.v1.pages import PageLimit, PageStart, cut_page, parse_cursor
 from gossamer_platform.v1.reading import in_reader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -105,10 +105,11 @@ async def list_jobs(
     """Return jobs, the latest first. Without a filter: all that the client may see."""
     wanted = conditions._replace(project=client.listed_project(conditions.project))
     before = parse_cursor(after)
-    rows = await client.context.manager.read(lambda c: jobs.job_page(c, wanted, before=before, limit=limit))
+    found = await client.context.manager.read(lambda c: jobs.job_page(c, wanted, before=before, limit=limit + 1))
+    rows, following = cut_page(found, limit)
     tags = await client.context.manager.read(lambda c: tags_of(c, [row.id for row in rows]))
     shown = [JobModel.of(row, tags[row.id]) for row in rows]
-    return JobPage(jobs=shown, next=next_cursor(rows, limit))
+    return JobPage(jobs=shown, next=following)
 
 
 @router.get("/counts", summary="Count the jobs that have not ended")

@@ -5,7 +5,7 @@ the names and ranges of the parameters.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final, Protocol, TypeVar
 
 from fastapi import Depends, Query
 
@@ -29,6 +29,9 @@ class _Numbered(Protocol):
     def id(self) -> int: ...
 
 
+N = TypeVar("N", bound=_Numbered)
+
+
 def parse_cursor(text: str) -> int | None:
     """Return the number in a cursor. None: there is none. Raises BadInput."""
     if not text:
@@ -38,9 +41,11 @@ def parse_cursor(text: str) -> int | None:
     return int(text)
 
 
-def next_cursor(found: Sequence[_Numbered], limit: int) -> str | None:
-    """Return the cursor behind a page that may have so many entries. None: it is the last one."""
-    return str(found[-1].id) if len(found) == limit else None
+def cut_page(found: Sequence[N], limit: int) -> tuple[Sequence[N], str | None]:
+    """Return a page of so many entries, and the cursor behind it; None: it is the last one. `found`: its entries, and
+    one more if there is one."""
+    page = found[:limit]
+    return page, str(page[-1].id) if len(found) > limit else None
 
 
 async def _row_page(

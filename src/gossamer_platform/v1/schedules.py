@@ -21,7 +21,7 @@ from gossamer_platform.v1.access import NotPermitted
 from gossamer_platform.v1.context import Client, Reader, Runner
 from gossamer_platform.v1.jobs import shown_job
 from gossamer_platform.v1.models import JobModel
-from gossamer_platform.v1.pages import AfterId, LatestFirst, PageLimit, PageStart, next_cursor, parse_cursor
+from gossamer_platform.v1.pages import AfterId, LatestFirst, PageLimit, PageStart, cut_page, parse_cursor
 from gossamer_platform.v1.schedule_models import (
     CrawlFiringModel,
     CrawlFiringPage,
@@ -160,10 +160,11 @@ async def list_firings(
     await _schedule(client, schedule_id)
     before = parse_cursor(after)
     rows = await client.context.manager.read(
-        lambda c: crawl_firings.firing_page(c, schedule_id, before=before, limit=limit)
+        lambda c: crawl_firings.firing_page(c, schedule_id, before=before, limit=limit + 1)
     )
-    found = [CrawlFiringModel.of(row, client.context.crawl_service) for row in rows]
-    return CrawlFiringPage(firings=found, next=next_cursor(found, limit))
+    page, following = cut_page(rows, limit)
+    firings = [CrawlFiringModel.of(row, client.context.crawl_service) for row in page]
+    return CrawlFiringPage(firings=firings, next=following)
 
 
 @router.delete("/{schedule_id}", status_code=204, summary="Delete a schedule")

@@ -20,7 +20,7 @@ from gossamer_platform.state.events import EventKind
 from gossamer_platform.state.webhooks import Webhook
 from gossamer_platform.v1.context import Admin, Client
 from gossamer_platform.v1.models import NamedModel, RequestModel
-from gossamer_platform.v1.pages import PageLimit, PageStart, next_cursor, parse_cursor
+from gossamer_platform.v1.pages import PageLimit, PageStart, cut_page, parse_cursor
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
@@ -200,10 +200,10 @@ async def list_deliveries(
     await _webhook(client, webhook_id)
     before = parse_cursor(after)
     rows = await client.context.manager.read(
-        lambda c: webhooks.delivery_page(c, webhook_id, states=state or (), before=before, limit=limit)
+        lambda c: webhooks.delivery_page(c, webhook_id, states=state or (), before=before, limit=limit + 1)
     )
-    found = [DeliveryModel.of_row(row) for row in rows]
-    return DeliveryPage(deliveries=found, next=next_cursor(found, limit))
+    page, following = cut_page(rows, limit)
+    return DeliveryPage(deliveries=[DeliveryModel.of_row(row) for row in page], next=following)
 
 
 @router.post("/{webhook_id}/deliveries/{delivery_id}/again", status_code=202, summary="Send an event again")

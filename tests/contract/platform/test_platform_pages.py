@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from html import unescape
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -17,6 +18,7 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
+from gossamer.dashboard import audit as audit_pages
 from gossamer.dashboard.app import OWN_ROUTES
 from gossamer.dashboard.crawl_section import ROUTES as CRAWL_ROUTES
 from gossamer.dashboard.sessions import COOKIE as COOKIE_OF_CRAWLS
@@ -25,6 +27,7 @@ from gossamer_platform.cloud.app import CloudApp
 from gossamer_platform.dashboard import groups as group_pages
 from gossamer_platform.dashboard import jobs as job_pages
 from gossamer_platform.dashboard import latest as latest_pages
+from gossamer_platform.dashboard import projects as project_pages
 from gossamer_platform.dashboard import schedules as schedule_pages
 from gossamer_platform.dashboard.gate import COOKIE
 from gossamer_platform.dashboard.section import ROUTES
@@ -36,7 +39,7 @@ from gossamer_platform.scrapyd.app import ScrapydApp
 from gossamer_platform.scrapyd.config import ScrapydConfig, load
 from gossamer_platform.scrapyd.files import ScrapydFiles
 from gossamer_platform.serving.services import platform_app
-from gossamer_platform.state import audit, groups, jobs, nodes, policies, projects, schedules, tokens
+from gossamer_platform.state import audit, crawl_firings, groups, jobs, nodes, policies, projects, schedules, tokens
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.dispatch import JobTaker, take_jobs
 from gossamer_platform.state.groups import NewGroup
@@ -213,6 +216,59 @@ async def test_lists_have_the_latest_entry_first_and_pages_of_a_bounded_size(
     for state in ("online", "lost", "draining", "offline"):
         shown = (await client.get("/v1/nodes", params={"state": state})).json()
         assert [node["state"] for node in shown] == [state] * states.count(state)
+
+
+def _fill_one_page(connection: Connection, name: str, spiders: list[str]) -> None:
+    """Add an entry to each list: the second call fills a page of two."""
+    version = projects.add_version(connection, "shop", name, digest=name, file=f"shop/{name}.egg")
+    projects.take_listing(connection, "node")
+    projects.record_listing(connection, version, incarnation="node", spiders=spiders, fault="")
+    policies.set_spider_policy(connection, "shop", name, JobPolicy(retries=1), max_running=None)
+    nodes.register_node(connection, NewNode(name, "folder", name, 1, [], "", ""), limit_seconds=60)
+    tokens.add_token(connection, name, TokenScope.READ)
+    columns = {"kind": "every", "rule": "60", "time_zone": "UTC", "start_at": 0.0, "jitter": 0.0, "missed": "skip",
+               "if_running": "run", "spider": "", "arguments": {}, "settings": {}, "priority": 0.0, "policy": {},
+               "crawl": [{"appid": "a", "crawlid": "c", "url": "http://a.test/"}], "next_at": None}  # fmt: skip
+    schedules.add_schedule(connection, "shop", name, columns)
+    schedule = schedules.find_schedule(connection, 1)
+    assert schedule is not None
+    crawl_firings.add_firing(connection, schedule, instant=1.0, name=name)
+    audit.record_action(connection, name, "version.deploy", f"shop {name}")
+
+
+async def test_a_list_with_exactly_one_full_page_has_no_next_one(
+    client: httpx.AsyncClient, database: StateDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pages, names in ((project_pages, ("_VERSIONS", "_SPIDERS", "_POLICIES")), (audit_pages, ("_A_PAGE",))):
+        for name in names:
+            monkeypatch.setattr(pages, name, 2)
+    await database.write(lambda c: _fill_one_page(c, "first", ["second"]))
+    await database.write(lambda c: _fill_one_page(c, "second", ["second", "first"]))
+    await database.write(lambda c: projects.project_id(c, "second"))
+    for each in ("first", "second"):
+        new = NewGroup(NewJob("shop", "second", each), processes=1 if each == "first" else 2)
+        await database.write(partial(groups.add_group, group=new))
+    job = (await client.get("/v1/jobs", params={"group": 1})).json()["jobs"][0]
+    items = tmp_path / f"items/shop/second/{job['name']}.jl"
+    items.parent.mkdir(parents=True)
+    items.write_text('{"n": "first"}\n{"n": "second"}\nbroken\n')
+    lists = {"/jobs?group=2": "/job?", "/projects": "shop", "/project?project=shop": "second", "/schedules": "second",
+             "/schedule?id=1": "waiting", "/groups": "second", "/group?id=2": "/job?", "/nodes": "second",
+             "/tokens": "second", f"/job/items?id={job['id']}": "second", "/audit": "second"}  # fmt: skip
+    for path, entry in lists.items():
+        page = (await client.get(f"/ui{path}")).text
+        assert entry in page, path
+        assert 'rel="next"' not in page, path
+    for path in ("/v1/jobs?group=2", "/v1/groups?", "/v1/schedules/1/firings?", f"/v1/jobs/{job['id']}/items?"):
+        assert (await client.get(f"{path}&limit=2")).json()["next"] is None, path
+        assert (await client.get(f"{path}&limit=1")).json()["next"], path
+    paged = {path.stem.removesuffix("_live") for path in _templates() if 'rel="next"' in path.read_text()}
+    assert paged == {path.strip("/").partition("?")[0].replace("/", "_") for path in lists if path != "/audit"}
+
+
+def _templates() -> Iterator[Path]:
+    """Templates of the platform's pages."""
+    return Path(str(files("gossamer_platform.dashboard") / "templates")).glob("*.html")
 
 
 def _fill_project(connection: Connection) -> None:

@@ -717,8 +717,9 @@ async def test_every_page_can_be_used_and_runs_no_script_of_others(
     await audited.http.post(f"/v1/crawls/{quote(EVIL, safe='')}/x/retry", params={"reason": WORSE})
     roots = [f"{str(each.http.base_url).rstrip('/')}/ui" for each in (service, audited)]
     crawl = urlencode({"appid": "shop", "crawlid": EVIL})
-    paths = ["", "crawls", "crawls/new", "domains", "domain?domain=a.test", "domain?domain=*", "workers", "bus", "login", f"crawl?{crawl}",
-             f"crawl/report?{crawl}", f"crawls/new?{crawl}&like=again", f"crawl/why?{crawl}&url=http://a.test/",
+    paths = ["", "crawls", "crawls/new", "domains", "domain?domain=a.test", "domain?domain=*", "workers", "bus",
+             "login", f"crawl?{crawl}", f"crawl/report?{crawl}", f"crawls/new?{crawl}&like=again",
+             f"crawl/why?{crawl}&url=http://a.test/",
              *(f"crawl/pages?{crawl}&kind={kind}" for kind in ("pages", "failures", "items"))]  # fmt: skip
 
     def visit() -> list[Any]:
