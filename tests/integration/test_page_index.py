@@ -4,7 +4,8 @@ import asyncio
 import random
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -139,6 +140,94 @@ def test_a_round_of_what_is_due_takes_the_pages_that_wait_longest(index: PageInd
     assert index.visited_since(NOW) == 4
     index.end_round(begun, NOW + 13 * DAY_SECONDS)
     assert index.visited_since(NOW + 14 * DAY_SECONDS) == 0
+
+
+def single_rounds(
+    index: PageIndex, options: RevisitOptions, begins: Sequence[float], changed: Callable[[str, float], bool]
+) -> list[set[str]]:
+    """Do a single round at each of these times, as commands do, and return the names that each has visited. `changed`:
+    tells whether a page differs at a time from what it was at the time of the round before."""
+    now, visit, visited = [0.0], 100, []
+    index.clock = lambda: now[0]
+    for at in begins:
+        now[0] = at
+        planner = RoundPlanner(index, options, is_endless=False)
+        current = planner.begin()
+        pages = index.visits(current, after=-(1 << 63), limit=1000)
+        names = [page.url.removeprefix("https://") for page in pages]
+        fetches = [
+            fetch(name, (visit := visit + 1), body=visit if changed(name, at) else 1, at=at + 60) for name in names
+        ]
+        index.settle(fetches)
+        planner.end(current)
+        planner.plan()
+        visited.append(set(names))
+    return visited
+
+
+def test_single_rounds_visit_what_is_due_at_the_round_that_is_nearest(index: PageIndex) -> None:
+    names = [f"a.test/{number}" for number in range(10)] + ["a.test/slow", "a.test/window"]
+    index.settle([fetch(name, number + 1, body=1) for number, name in enumerate(names)])
+    rules = (
+        RevisitRule(match="/slow", shortest=3 * DAY_SECONDS, longest=3 * DAY_SECONDS),
+        RevisitRule(match="/window", window="0 12 * * *"),
+    )
+    chance = random.Random(1)
+    # A command that cron starts once a day, a little earlier or later.
+    begins = [NOW + day * DAY_SECONDS + chance.uniform(-20, 20) for day in range(10)]
+    found = single_rounds(index, RevisitOptions(rules=rules), begins, lambda *_: False)
+    usual = {f"a.test/{number}" for number in range(10)}
+    assert [names & usual for names in found[1:]] == [usual] * 9, "one visit a day for each page, on average"
+    assert [day for day, names in enumerate(found) if "a.test/slow" in names] == [3, 6, 9]
+    assert not any("a.test/window" in names for names in found)
+
+
+def test_single_rounds_each_hour_visit_a_page_as_often_as_its_changes_are_worth(index: PageIndex) -> None:
+    names = ["a.test/often", *(f"a.test/{number}" for number in range(9))]
+    index.settle([fetch(name, number + 1, body=1) for number, name in enumerate(names)])
+    begins = [NOW + hour * 3600 for hour in range(1, 15 * 24)]
+    found = single_rounds(index, RevisitOptions(), begins, lambda name, _: name == "a.test/often")
+    visits = Counter(name for names in found for name in names)
+    others = [visits[name] for name in names[1:]]
+    assert sum(visits.values()) <= 1.2 * 15 * len(names), "one visit a day for each page, on average"
+    assert min(others) >= 3
+    assert visits["a.test/often"] > 3 * max(others)
+
+
+def test_the_budget_of_a_day_is_there_again_for_a_round_that_begins_a_little_early(index: PageIndex) -> None:
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1) for number in range(20)])
+    options = RevisitOptions(longest=DAY_SECONDS, budget_visits=6, budget_seconds=DAY_SECONDS)
+    begins = [NOW + DAY_SECONDS, NOW + DAY_SECONDS + 5000, NOW + 2 * DAY_SECONDS - 30]
+    assert [len(names) for names in single_rounds(index, options, begins, lambda *_: False)] == [6, 0, 6]
+
+
+def test_a_lost_round_reads_all_pages_again_within_the_budget(index: PageIndex) -> None:
+    now = [NOW + DAY_SECONDS * 2]
+    index.clock = lambda: now[0]
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1, etag="x") for number in range(20)])
+    planner = RoundPlanner(index, RevisitOptions(budget_visits=9, budget_seconds=100.0), is_endless=False)
+    index.plan(None)
+    lost = index.enter_run(index.begin_round(now[0], most=4), 7)
+    again = planner.restart(lost)
+    visits = index.visits(again, after=-(1 << 63), limit=100)
+    assert (again.run, len(visits), planner.allowed()) == (0, 9 - 4, 0)
+    index.settle([fetch(page.url.removeprefix("https://"), 99, body=1, at=now[0], etag="x") for page in visits])
+    planner.end(again)
+    now[0] += 200
+    index.plan(None)
+    found = index.visits(planner.begin(), after=-(1 << 63), limit=100)
+    assert len(found) == 9
+    assert not {page.url for page in found} & {page.url for page in visits}
+    assert all(not page.facts.etag for page in [*visits, *found])
+
+
+def test_an_announced_page_stays_due_when_all_pages_are_planned_anew(index: PageIndex) -> None:
+    index.clock = lambda: NOW + 10
+    index.settle([fetch("a.test/x", 1, body=1), fetch("a.test/y", 2, body=1)])
+    assert index.announce({"https://a.test/x": int(NOW + 9)}, is_certain=True) == (1, ())
+    index.plan(None)
+    due = index.visits(index.begin_round(NOW + 10, most=9), after=-(1 << 63), limit=9)
+    assert [page.url for page in due] == ["https://a.test/x"]
 
 
 def test_pages_that_change_often_are_due_sooner(index: PageIndex) -> None:

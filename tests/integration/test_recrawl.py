@@ -129,9 +129,10 @@ def write_text(site: Served, name: str, text: str) -> None:
 
 
 def recrawl(folder: Path, site: Served, *arguments: str, code: int = 0, obeys: bool = False) -> None:
+    """Visit all pages, due or not."""
     robots = () if obeys else ("--ignore-robots",)
     done = subprocess.run(
-        command("crawl", f"{site.url}/", "--recrawl-once", *robots, *FLAGS, *arguments),
+        command("crawl", f"{site.url}/", "--recrawl-once", "--recrawl-all", *robots, *FLAGS, *arguments),
         cwd=folder, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
     assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
@@ -282,7 +283,7 @@ def test_a_lost_frontier_loses_neither_pages_nor_their_links(tmp_path: Path, sit
 def killed_after(folder: Path, site: Served, is_time: Any) -> bool:
     """Start a round, and kill it when it is time. Returns False if it has ended before."""
     process = subprocess.Popen(
-        command("crawl", f"{site.url}/", "--recrawl-once", "--ignore-robots", *FLAGS),
+        command("crawl", f"{site.url}/", "--recrawl-once", "--recrawl-all", "--ignore-robots", *FLAGS),
         cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -388,6 +389,58 @@ def test_a_budget_limits_the_visits_of_a_round(tmp_path: Path, site: Served) -> 
     assert site.statuses() == {304: 2}
 
 
+def test_visits_that_confirm_that_a_page_is_missing_count_in_the_budget(tmp_path: Path, site: Served) -> None:
+    names = tuple(f"p{number}.html" for number in range(5))
+    write(site, "index.html", links=names)
+    for name in names:
+        write(site, name)
+    recrawl(tmp_path, site, "--budget", "8/1h")
+    first = changes(tmp_path, site)
+    site.answers.clear()
+    for name in names:
+        (site.folder / name).unlink()
+    recrawl(tmp_path, site, "--budget", "8/1h")
+    assert site.statuses() == {304: 1, 404: 7}
+    assert list(told(changes(tmp_path, site, first[-1]["cursor"])).values()) == ["gone"] * 2
+
+
+def test_a_round_visits_only_what_is_due_and_says_how_many(tmp_path: Path, site: Served) -> None:
+    def said(*options: str) -> str:
+        arguments = [one for one in FLAGS if one != "-q"]
+        done = subprocess.run(
+            command("crawl", f"{site.url}/", "--recrawl-once", "--ignore-robots", *arguments, *options),
+            cwd=tmp_path, capture_output=True, text=True, timeout=110,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    write(site, "index.html", links=("a.html",))
+    write(site, "a.html")
+    assert "due" not in said()
+    assert site.statuses() == {200: 2}
+    summary = said()
+    assert "has nothing to fetch now." in summary
+    assert "0 of 2 pages were due. The next one is due in " in summary
+    assert "--recrawl-all visits all." in summary
+    assert site.statuses() == {}
+    assert "2 of 2 pages were due. The budget allowed 1 visit." in said(
+        "--recrawl-rule", "/ every=1s", "--recrawl-min", "1s", "--budget", "1/1h"
+    )
+    assert site.statuses() == {304: 1}
+
+
+def test_a_given_url_that_never_gave_a_page_is_tried_in_each_round(tmp_path: Path, site: Served) -> None:
+    flags = [one for one in FLAGS if one != "--ignore-robots"]
+    recrawl_once = command("crawl", f"{site.url}/a.html", "--recrawl-once", *flags)
+    write_text(site, "robots.txt", "User-agent: *\nDisallow: /")
+    write(site, "a.html")
+    refused = subprocess.run(recrawl_once, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    assert refused.returncode == 1, refused.stderr
+    done = subprocess.run([*recrawl_once, "--ignore-robots"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    assert site.answers["/a.html", 200] == 1
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -427,7 +480,7 @@ def test_a_program_gets_the_changes(tmp_path: Path, site: Served) -> None:
     }
 
     def found() -> list[tuple[str, str]]:
-        crawl = gossamer.crawl(f"{site.url}/", recrawl_once=True, **options)
+        crawl = gossamer.crawl(f"{site.url}/", recrawl_once=True, recrawl_all=True, **options)
         return [(change.url.removeprefix(f"{site.url}/"), str(change.change)) for change in crawl.changes()]
 
     assert sorted(found()) == [("", "new"), ("a.html", "new")]

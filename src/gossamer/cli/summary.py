@@ -261,7 +261,7 @@ class Summary(CrawlResult):
             return terminal.INTERRUPTED_EXIT_CODE
         incomplete = self.unwritten or self.lacks_report or self.missing_records
         refused = mostly_refused(self._failed(), fetched=self._fetched())
-        return 0 if self._fetched() and not incomplete and not refused else 1
+        return 0 if self.has_enough and not incomplete and not refused else 1
 
     def _fetched(self) -> int:
         """Return the number of pages that all commands of the crawl have fetched."""
@@ -441,9 +441,10 @@ class Summary(CrawlResult):
         if state is CrawlState.EXPIRED:
             return f"The crawl {self.crawl_id} has {'already ' if self.already_finished else ''}expired."
         if self.already_finished:
-            return f"The crawl {self.crawl_id} is already finished."
+            is_round = self.may_be_empty
+            return f"The crawl {self.crawl_id} {'has nothing to fetch now' if is_round else 'is already finished'}."
         if state is CrawlState.FINISHED:
-            failed = "" if self._fetched() else ", but no page could be fetched"
+            failed = "" if self.has_enough else ", but no page could be fetched"
             if not failed and mostly_refused(self._failed(), fetched=self._fetched()):
                 failed = ", but sites refused more pages than they sent"
             if refused := sum(refused_by_sites(self._failed()).values()):

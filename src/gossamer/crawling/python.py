@@ -435,8 +435,7 @@ class Crawler:
                 raise AlreadyFinished(
                     f"{result.crawl_id}. Its pages were read or written before; fresh=True crawls again."
                 )
-            fetched = result.info.pages.fetched if result.info else result.tally.pages
-            if not fetched and not self._failures and not result.interrupted:
+            if not result.has_enough and not self._failures and not result.interrupted:
                 # `_first_failure` is empty after `run()` with several processes: their records do not come here.
                 failures = [_reason(url, reason) for reason, url in result.tally.examples.items()]
                 why = self._first_failure or ", ".join((*failures[:1], *result.tally.dropped, *result.notes))

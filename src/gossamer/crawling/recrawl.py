@@ -18,11 +18,12 @@ from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.visits import Visits
 from gossamer.crawling.work import CrawlResult, Observer, WorkControl
-from gossamer.fresh.index import PageIndex, ScopeChange
+from gossamer.fresh.index import PageIndex, Round, ScopeChange
 from gossamer.fresh.page import Change, IndexedPage
-from gossamer.fresh.rounds import RoundPlanner, shortfall_sentence
+from gossamer.fresh.rounds import RoundPlanner, RoundSize, shortfall_sentence
+from gossamer.option_names import named
 from gossamer.policy.scope import scope_of
-from gossamer.policy.words import counted
+from gossamer.policy.words import counted, duration_text
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.wiring.plan import Plan
@@ -89,7 +90,8 @@ class Recrawl:
         Raises as `engine.run_crawl`."""
         index = await asyncio.to_thread(open_index, self._settings, self._plan.crawl.id, self._plan.terms)
         assert self._plan.terms.recrawl is not None
-        planner = RoundPlanner(index, self._plan.terms.recrawl, is_endless=self._is_endless)
+        visits_all = self._settings.crawl.recrawl_all
+        planner = RoundPlanner(index, self._plan.terms.recrawl, is_endless=self._is_endless, visits_all=visits_all)
         try:
             cursor = self._read = await asyncio.to_thread(index.last_change)
             self._has_begun = True
@@ -97,6 +99,8 @@ class Recrawl:
             while True:
                 result = await self._run_round(index, planner)
                 found = RoundResult(result, await asyncio.to_thread(index.count_changes, cursor))
+                if not self._is_endless and not visits_all:
+                    result.notes += await asyncio.to_thread(_size_sentences, index, planner.size)
                 if self._control.was_interrupted or result.lost:
                     return found
                 await self._plan_visits(planner)
@@ -155,25 +159,29 @@ class Recrawl:
     async def _run_round(self, index: PageIndex, planner: RoundPlanner) -> CrawlResult:
         """Do one round, or the rest of an interrupted one; if nothing is left of that, the next one."""
         opened = await asyncio.to_thread(index.open_round)
+        has_page = await asyncio.to_thread(index.has_page)
         current = opened if opened is not None else await asyncio.to_thread(planner.begin)
-        result = await self._visit(Visits(index, current, self._plan))
+        result = await self._visit(index, current, planner)
         if result.already_finished:  # the run was over, or nothing is due
             await asyncio.to_thread(planner.end, current)
-            if opened is None:
-                return result
-            current = await asyncio.to_thread(planner.begin)
-            result = await self._visit(Visits(index, current, self._plan))
-        is_over = result.finished and not result.interrupted
-        if is_over and not self._is_endless:  # else a page that is missing is due again soon
-            confirming = Visits(index, current, self._plan, only_missing=True)
-            if await confirming.has_visits(is_known=True):
-                confirmed = await self._visit(confirming)
-                is_over = confirmed.finished and not confirmed.interrupted
-        if is_over:
+            if opened is not None:
+                current = await asyncio.to_thread(planner.begin)
+                result = await self._visit(index, current, planner)
+        is_over = result.finished and not result.interrupted and not result.already_finished
+        # In a crawl without an end, a page that is missing is due again soon.
+        missing = 0 if self._is_endless or not is_over else await asyncio.to_thread(planner.confirm_missing, current)
+        if missing:
+            confirmed = await self._visit(index, current, planner, retries_seeds=False)
+            is_over = confirmed.finished and not confirmed.interrupted
+        if is_over or (result.already_finished and opened is not None):
             await asyncio.to_thread(planner.end, current)
+        result.may_be_empty = has_page
         return result
 
-    async def _visit(self, visits: Visits) -> CrawlResult:
+    async def _visit(
+        self, index: PageIndex, current: Round, planner: RoundPlanner, *, retries_seeds: bool = True
+    ) -> CrawlResult:
+        visits = Visits(index, current, self._plan, planner, retries_seeds=retries_seeds and not self._is_endless)
         return await engine.run_crawl(
             self._settings,
             self._plan,
@@ -202,6 +210,20 @@ class Recrawl:
                     return
                 look = time.monotonic() + _PAUSE_SECONDS
             await asyncio.sleep(_POLL_SECONDS)
+
+
+def _size_sentences(index: PageIndex, size: RoundSize) -> list[str]:
+    """Return how many pages were due in a single round, for a person. Empty: it was the first one, or the rest of an
+    interrupted one."""
+    if not size.pages:
+        return []
+    sentence = f"{size.due:,} of {counted(size.pages, 'page')} {'was' if size.due == 1 else 'were'} due."
+    if size.most < size.due:
+        sentence += f" The budget allowed {counted(size.most, 'visit')}."
+    elif not size.due and (due := index.next_due()) is not None and due > time.time():
+        wait = duration_text(due - time.time())
+        sentence += f" The next one is due in {wait}; {named('recrawl_all', True)} visits all."
+    return [sentence]
 
 
 def changes_sentence(changes: dict[str, int]) -> str:

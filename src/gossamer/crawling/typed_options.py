@@ -180,8 +180,10 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Keep the crawl up to date: fetch all pages once, then for ever each page when it is due, and note what is new,
     changed, gone or back. Ctrl-C stops it, the same command resumes it; gossamer crawls changes lists the changes."""
     recrawl_once: bool
-    """Keep the crawl up to date with one round: fetch all pages the first time, and then only what has changed, by
+    """Keep the crawl up to date with one round: fetch all pages the first time, and later those that are due, by
     conditional requests. For cron; gossamer crawls changes lists the changes."""
+    recrawl_all: bool
+    """With recrawl_once, visit all pages, also those that are not due."""
     budget: str
     """Visits that keep the crawl up to date, at most: 5000/1d is 5,000 in any day, also m, h and w for minutes, hours
     and weeks. Pages that are new come on top. Empty: one visit a day for each page, on average."""

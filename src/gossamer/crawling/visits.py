@@ -1,13 +1,12 @@
 """Visits of pages that a page index knows, as requests of a run."""
 
 import asyncio
-import time
 
 import msgspec
 
 from gossamer.fresh.index import BEFORE_ALL, PageIndex, Round
 from gossamer.fresh.page import IndexedPage
-from gossamer.fresh.rounds import KeptCrawl
+from gossamer.fresh.rounds import KeptCrawl, RoundPlanner
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Run
 from gossamer.wiring.plan import Plan
@@ -19,12 +18,15 @@ _PAGES_AT_ONCE = 1000
 class Visits:
     """Pages of a crawl that is kept up to date, which a run visits."""
 
-    def __init__(self, index: PageIndex, current: Round, plan: Plan, *, only_missing: bool = False) -> None:
-        """`only_missing`: visit only the pages that wait for a confirmation that they are gone."""
+    def __init__(
+        self, index: PageIndex, current: Round, plan: Plan, planner: RoundPlanner, *, retries_seeds: bool = False
+    ) -> None:
+        """`retries_seeds`: also visit the given URLs that never gave a page."""
         self._index = index
         self._round = current
         self._plan = plan
-        self._only_missing = only_missing
+        self._planner = planner
+        self._retries_seeds = retries_seeds
 
     async def has_visits(self, *, is_known: bool) -> bool:
         """Return whether there is something to fetch. `is_known`: the frontier knows the crawl; it may have lost what
@@ -32,23 +34,19 @@ class Visits:
         return await asyncio.to_thread(self._has_visits, is_known)
 
     def _has_visits(self, is_known: bool) -> bool:
-        if self._round.run and not is_known and not self._only_missing:
+        if self._round.run and not is_known:
             # The frontier lost a run that was not over, with links of pages that are in the index: all pages are read
             # again for their links.
-            self._round = self._index.restart_round(self._round, time.time())
+            self._round = self._planner.restart(self._round)
         return bool(self._pages(after=BEFORE_ALL, limit=1)) or bool(self._new_seeds())
 
     def _pages(self, *, after: int, limit: int) -> list[IndexedPage]:
-        if self._only_missing:
-            return self._index.unconfirmed(after=after, limit=limit)
         return self._index.visits(self._round, after=after, limit=limit)
 
     def _new_seeds(self) -> list[str]:
         """Return the given URLs that the index does not know."""
-        if self._only_missing:
-            return []
         keys = {self._index.key(url): url for url in self._plan.seeds}
-        return [keys[key] for key in keys.keys() - self._index.known(keys)]
+        return [keys[key] for key in keys.keys() - self._index.known(keys, with_failed=not self._retries_seeds)]
 
     async def enter(self, frontier: ValkeyFrontier, run: Run) -> int:
         """Add the pages to the run, and return how many were new to it."""
@@ -63,6 +61,6 @@ class Visits:
         after = BEFORE_ALL
         while pages := await asyncio.to_thread(self._pages, after=after, limit=_PAGES_AT_ONCE):
             after = pages[-1].key
-            batches = kept.batches(pages, frontier.secret, is_plain=self._round.is_plain)
+            batches = kept.batches(pages, frontier.secret)
             added += (await frontier.add(run, plan.terms, batches, seeds=True)).added
         return added

@@ -107,6 +107,10 @@ class WorkResult(msgspec.Struct):
     """The reason why an output is not finished; its records are kept until it can be. Empty: no such trouble."""
 
 
+_GONE = frozenset(("http_404", "http_410"))
+"""Reasons of requests for pages that are gone."""
+
+
 class CrawlResult(msgspec.Struct):
     """Result of a command or call. `tally` and `seconds` are its own share; `info` is the whole crawl, all machines.
 
@@ -125,6 +129,8 @@ class CrawlResult(msgspec.Struct):
     """Number of requests that had failed before this command, which it fetched again."""
     already_finished: bool = False
     """True: the crawl had ended before this command, which fetched nothing."""
+    may_be_empty: bool = False
+    """True: this was a round over pages that were fetched before. None of them may be due, or all may be gone."""
     unwritten: bool = False
     """True: an output could not be finished."""
     lost: bool = False
@@ -157,6 +163,15 @@ class CrawlResult(msgspec.Struct):
     def finished(self) -> bool:
         """True: the crawl is finished or has expired."""
         return self.info is not None and self.info.state in (CrawlState.FINISHED, CrawlState.EXPIRED)
+
+    @property
+    def has_enough(self) -> bool:
+        """True: the crawl has fetched a page, or a round did not have to: nothing was due, or what was due is gone."""
+        total = self.info.pages if self.info else None
+        if total.fetched if total else self.tally.pages:
+            return True
+        failed = total.failed if total else self.tally.failed
+        return self.may_be_empty and (self.already_finished or _GONE.issuperset(failed))
 
     @property
     def missing_records(self) -> int:

@@ -10,6 +10,7 @@ import random
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -71,7 +72,7 @@ _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS versions (page BIGINT NOT NULL, hash BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, "
     "encoding TEXT NOT NULL, content {blob} NOT NULL, PRIMARY KEY (page, hash))",
     "CREATE TABLE IF NOT EXISTS rounds (number {serial}, begun DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, "
-    "run BIGINT NOT NULL, is_plain SMALLINT NOT NULL, entered BIGINT NOT NULL)",
+    "run BIGINT NOT NULL, is_plain SMALLINT NOT NULL, entered BIGINT NOT NULL)",  # is_plain is 0 and not read
     "CREATE TABLE IF NOT EXISTS feeds (page BIGINT PRIMARY KEY, url TEXT NOT NULL, domain INTEGER NOT NULL)",
     SUBSCRIPTIONS_TABLE,
 )
@@ -82,6 +83,10 @@ _COLUMNS: Final = "key, url, domain, state, fetched, due, depth, facts"
 _KEYS_AT_ONCE: Final = 5000
 BEFORE_ALL: Final = -(1 << 63)
 """Below the key of every page."""
+_AT_ONCE: Final = 0
+"""Time from which a page is due that is to be visited as soon as the budget allows, whatever its interval is."""
+_ROUNDS_OF_A_HABIT: Final = 8
+"""Last rounds that tell how often a person begins one."""
 _MUCH: Final = 0.25
 """Share of its interval by which a page may be due early or late. Must exceed the share of its jitter."""
 _A_LITTLE_MORE: Final = 1 + 1e-6
@@ -117,8 +122,6 @@ class Round(NamedTuple):
     """Unix time."""
     run: int
     """Number of the run in the frontier. 0: it was not opened yet."""
-    is_plain: bool
-    """True: no request is conditional, because links of pages may have been lost."""
 
 
 class BudgetShortfall(NamedTuple):
@@ -269,13 +272,16 @@ class PageIndex:
         """Return the key of a URL: a signed number of 64 bits."""
         return fingerprint(self.key_of(url), seed=0)
 
-    def known(self, keys: Iterable[int]) -> set[int]:
-        """Return those of the keys that are keys of pages."""
+    def known(self, keys: Iterable[int], *, with_failed: bool = True) -> set[int]:
+        """Return those of the keys that are keys of pages. `with_failed`: also of those that never gave a page, because
+        it could not or may not be fetched."""
         found: set[int] = set()
         wanted = list(keys)
+        states = "" if with_failed else f" AND state NOT IN ({PageState.FAILED:d}, {PageState.REFUSED:d})"
         for first in range(0, len(wanted), _KEYS_AT_ONCE):
             condition, value = self._database.chosen("key", wanted[first : first + _KEYS_AT_ONCE])
-            found.update(key for (key,) in self._database.rows(f"SELECT key FROM pages WHERE {condition}", [value]))
+            rows = self._database.rows(f"SELECT key FROM pages WHERE {condition}{states}", [value])
+            found.update(key for (key,) in rows)
         return found
 
     def page(self, url: str) -> IndexedPage | None:
@@ -515,7 +521,7 @@ class PageIndex:
         """Return the pages of a round that it has not visited yet, with a key above `after`, in the order of keys.
         Sitemaps that have not changed, as the ones that name them say, leave the round."""
         while found := self._pages("round = ? AND round <> 0", [current.number], after, limit):
-            skipped = set() if current.is_plain else self._skip_parts(found)
+            skipped = self._skip_parts(found)
             if len(skipped) < len(found):
                 return [page for page in found if page.key not in skipped]
             after = found[-1].key
@@ -536,10 +542,6 @@ class PageIndex:
         with self._database.transaction():  # one that was fetched meanwhile has left the round already
             self._database.run_many("UPDATE pages SET round = 0, due = ? WHERE key = ? AND fetched = ?", rows)
         return {page.key for page in parts}
-
-    def unconfirmed(self, *, after: int, limit: int) -> list[IndexedPage]:
-        """Return the pages that were missing once, with a key above `after`, in the order of keys."""
-        return self._pages(f"state = {PageState.MISSING:d}", [], after, limit)
 
     def _pages(self, condition: str, values: Sequence[object], after: int, limit: int) -> list[IndexedPage]:
         rows = self._database.rows(
@@ -570,20 +572,25 @@ class PageIndex:
         if known == scope:
             return None
         forgotten = kept = 0
-        with self._database.transaction():
+        with self._database.transaction(locks="changes"):
             for pages in self._batches("TRUE", []) if known else ():
                 dropped = [page.key for page in pages if not keeps(page)]
                 forgotten, kept = forgotten + len(dropped), kept + len(pages) - len(dropped)
                 condition, value = self._database.chosen("key", dropped)
                 self._database.run(f"DELETE FROM pages WHERE {condition}", [value])
-                rows = []
-                for page in pages:
-                    page.facts.etag, page.facts.modified = "", 0
-                    page.facts.announced = 0  # of a sitemap, which would be skipped as long as its date does not move
-                    rows.append((_packed(page.facts), page.key))
-                self._database.run_many("UPDATE pages SET facts = ? WHERE key = ?", rows)
+                self._read_again(pages)
             self.note(fact, scope)
         return ScopeChange(forgotten, kept) if known else None
+
+    def _read_again(self, pages: Iterable[IndexedPage]) -> None:
+        """Let pages be visited soon, and without conditions, for links that are not in the index."""
+        rows = []
+        for page in pages:
+            page.facts.etag, page.facts.modified = "", 0
+            page.facts.announced = 0  # of a sitemap, which would be skipped as long as its date does not move
+            due = page.due if page.state is PageState.GONE else _AT_ONCE
+            rows.append((_packed(page.facts), due, page.key))
+        self._database.run_many("UPDATE pages SET facts = ?, due = ? WHERE key = ?", rows)
 
     # --- domains ------------------------------------------------------------------------------------------------------
 
@@ -661,39 +668,70 @@ class PageIndex:
 
     def open_round(self) -> Round | None:
         """Return the round that was begun and not ended. None: there is none."""
-        rows = self._database.rows("SELECT number, begun, run, is_plain FROM rounds WHERE ended IS NULL")
-        return Round(int(rows[0][0]), float(rows[0][1]), int(rows[0][2]), bool(rows[0][3])) if rows else None
+        rows = self._database.rows("SELECT number, begun, run FROM rounds WHERE ended IS NULL")
+        return Round(int(rows[0][0]), float(rows[0][1]), int(rows[0][2])) if rows else None
 
-    def begin_round(self, now: float, *, only_due: bool, most: int) -> Round:
+    def begin_round(self, now: float, *, most: int, ahead: float = 0.0, only_due: bool = True) -> Round:
         """Begin a round, unless one is open, and return it. It visits at most `most` pages, those first that were due
-        first. `only_due`: only those that are due; False: also the others, without the ones that are gone."""
-        live = "" if only_due else f"OR state <> {PageState.GONE:d}"
+        first. `ahead`: seconds by which pages may be visited before they are due. `only_due`: False: the round also
+        visits the pages that are not due, without the ones that are gone."""
         if only_due and self._rules.has_windows:
-            self._wait_for_windows(now, most)
+            self._wait_for_windows(now, most, ahead)
         with self._database.transaction(locks="rounds"):
             found = self.open_round()
             if found is None:
                 self._database.run("INSERT INTO rounds (begun, run, is_plain, entered) VALUES (?, 0, 0, 0)", [now])
                 found = self.open_round()
                 assert found is not None
-                self._database.run(
-                    "UPDATE pages SET round = ? WHERE key IN "
-                    f"(SELECT key FROM pages WHERE due <= ? {live} ORDER BY due LIMIT ?)",
-                    [found.number, now, most],
-                )
-                self._database.run(
-                    "UPDATE rounds SET entered = (SELECT count(*) FROM pages WHERE round = ?) WHERE number = ?",
-                    [found.number, found.number],
-                )
+                condition = "due <= ?" if only_due else f"(due <= ? OR state <> {PageState.GONE:d})"
+                self._choose(found, condition, [now + ahead], most)
         return found
 
-    def _wait_for_windows(self, now: float, most: int) -> None:
-        """Let pages be due when their windows open that are due now and whose windows are closed: all those among the
-        first `most`."""
+    def _choose(self, current: Round, condition: str, values: Sequence[object], most: int) -> int:
+        """Let a round visit the pages that meet a condition, those first that were due first, instead of those that are
+        left of it, and count the visits. Returns their number."""
+        self._database.run("UPDATE pages SET round = 0 WHERE round = ?", [current.number])
+        self._database.run(
+            f"UPDATE pages SET round = ? WHERE key IN (SELECT key FROM pages WHERE {condition} ORDER BY due LIMIT ?)",
+            [current.number, *values, most],
+        )
+        [(chosen,)] = self._database.rows("SELECT count(*) FROM pages WHERE round = ?", [current.number])
+        self._database.run("UPDATE rounds SET entered = entered + ? WHERE number = ?", [chosen, current.number])
+        return int(chosen)
+
+    def confirm_missing(self, current: Round, *, most: int) -> int:
+        """Let a round, all of whose visits are settled, also visit the pages that were missing once, at most `most`.
+        Returns the number of these visits."""
+        with self._database.transaction(locks="rounds"):
+            return self._choose(current, f"state = {PageState.MISSING:d}", [], most)
+
+    def has_page(self) -> bool:
+        """Return whether a page was ever received."""
+        never = int(PageState.FAILED), int(PageState.REFUSED)
+        return bool(self._database.rows("SELECT 1 FROM pages WHERE state NOT IN (?, ?) LIMIT 1", never))
+
+    def count_due(self, moment: float) -> int:
+        """Return the number of pages that are due by this moment."""
+        [(count,)] = self._database.rows("SELECT count(*) FROM pages WHERE due <= ?", [moment])
+        return int(count)
+
+    def habit_seconds(self, now: float) -> float:
+        """Return the usual time from the beginning of one round to that of the next: the median of the last ones, if
+        the next one begins now. 0: none has begun yet."""
+        rows = self._database.rows("SELECT begun FROM rounds ORDER BY number DESC LIMIT ?", [_ROUNDS_OF_A_HABIT])
+        moments = [now, *(float(begun) for (begun,) in rows)]
+        gaps = sorted(later - earlier for later, earlier in pairwise(moments))
+        return max(gaps[len(gaps) // 2], 0.0) if gaps else 0.0
+
+    def _wait_for_windows(self, now: float, most: int, ahead: float) -> None:
+        """Let pages be due when their windows open that are due now, or so many seconds ahead, and whose windows are
+        closed: all those among the first `most`."""
+        until = now + ahead
         while True:
-            rows = self._database.rows("SELECT key, url FROM pages WHERE due <= ? ORDER BY due LIMIT ?", [now, most])
+            rows = self._database.rows("SELECT key, url FROM pages WHERE due <= ? ORDER BY due LIMIT ?", [until, most])
             openings = [(self._rules.opening(url, now), key) for key, url in rows]
-            closed = [(math.ceil(opening), key) for opening, key in openings if opening > now]
+            # Later than `until` in any case, or they would be visited now.
+            closed = [(math.ceil(max(opening, until + 1)), key) for opening, key in openings if opening > now]
             if not closed:
                 return
             with self._database.transaction():
@@ -704,21 +742,22 @@ class PageIndex:
         self._database.run("UPDATE rounds SET run = ? WHERE number = ?", [run, current.number])
         return current._replace(run=run)
 
-    def restart_round(self, current: Round, now: float) -> Round:
-        """Let a round begin again, with all pages that are not gone and without conditional requests. Returns it."""
-        gone = int(PageState.GONE)
-        with self._database.transaction():
-            self._database.run(
-                "UPDATE rounds SET begun = ?, run = 0, is_plain = 1, entered = entered + (SELECT count(*) FROM pages "
-                "WHERE state <> ?) WHERE number = ?",
-                [now, gone, current.number],
-            )
-            self._database.run("UPDATE pages SET round = ? WHERE state <> ?", [current.number, gone])
-        return current._replace(begun=now, run=0, is_plain=True)
+    def restart_round(self, current: Round, now: float, *, most: int) -> Round:
+        """Let a round begin again whose run was lost with links of pages that are in the index: all pages that are not
+        gone are read again without conditions, at most `most` in this round, and the others in the next ones. Returns
+        the round."""
+        with self._database.transaction(locks="changes"):
+            for pages in self._batches("state <> ?", [int(PageState.GONE)]):
+                self._read_again(pages)
+            self._database.run("UPDATE rounds SET begun = ?, run = 0 WHERE number = ?", [now, current.number])
+            self._choose(current, "due <= ?", [now], most)
+        return current._replace(begun=now, run=0)
 
-    def visited_since(self, moment: float) -> int:
-        """Return the number of visits of the rounds that had not ended by this moment."""
-        [(count,)] = self._database.rows("SELECT sum(entered) FROM rounds WHERE ended IS NULL OR ended > ?", [moment])
+    def visited_since(self, moment: float, *, by_beginning: bool = False) -> int:
+        """Return the number of visits of the rounds that had not ended by this moment; `by_beginning`: of those that
+        have begun after it."""
+        condition = "begun > ?" if by_beginning else "ended IS NULL OR ended > ?"
+        [(count,)] = self._database.rows(f"SELECT sum(entered) FROM rounds WHERE {condition}", [moment])
         return int(count or 0)
 
     def plan(self, budget: float | None) -> list[BudgetShortfall]:
@@ -762,6 +801,8 @@ class PageIndex:
         for found in self._batches("state IN (?, ?)", [int(PageState.LIVE), int(PageState.FAILED)]):
             rows = []
             for page in found:
+                if page.due == _AT_ONCE or page.facts.signalled:
+                    continue
                 seconds = page.interval(self._schedule_of(page))
                 due = page.fetched + seconds
                 if self._rules.has_windows:  # what is late waits for the next one

@@ -7,7 +7,7 @@ the index is.
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -25,8 +25,17 @@ _PLAN_SECONDS: Final = 60.0
 """Shortest time between two decisions about all pages, each of which reads the whole index."""
 _PLAN_SHARE: Final = 20
 """Time between two such decisions, as a multiple of the time that one takes."""
+_PLANNED: Final = "planned"
+"""Fact of an index: the options by which its pages were planned for single rounds."""
+_BUDGET_SHARE: Final = 0.98
+"""Share of the time of a budget after which the visits of a single round do not count any more."""
 _CLOCK_SET_SECONDS: Final = 60.0
 """Time by which a clock is set so that pages may be due at a wrong time."""
+
+
+def _text(options: RevisitOptions) -> str:
+    """Return a text that is equal for equal options."""
+    return msgspec.json.encode(options).decode()
 
 
 class KeptCrawl(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +46,9 @@ class KeptCrawl(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     terms: Terms
 
-    def batches(self, pages: Sequence[IndexedPage], secret: int, *, is_plain: bool) -> list[Batch]:
-        """Return visits of these pages as requests, by domain and depth. `secret`: the frontier's key for fingerprints.
-        `is_plain`: no request is conditional."""
+    def batches(self, pages: Sequence[IndexedPage], secret: int) -> list[Batch]:
+        """Return visits of these pages as requests, by domain and depth. `secret`: the frontier's key for
+        fingerprints."""
         ignores_order = self.terms.query_order is QueryOrder.IGNORED
         seed = spider_seed(secret, self.spider)
         batches: dict[tuple[str, int], Batch] = {}
@@ -51,7 +60,7 @@ class KeptCrawl(msgspec.Struct, frozen=True, kw_only=True):
             compared = with_sorted_query(page.url) if ignores_order else page.url
             batch.urls.append(page.url)
             batch.fingerprints.append(fingerprint(compared, seed=seed))
-            headers = {} if is_plain else conditional_headers(page.facts.etag, page.facts.modified)
+            headers = conditional_headers(page.facts.etag, page.facts.modified)
             kind = page.facts.kind
             payload = Payload(
                 headers=headers or None,
@@ -94,13 +103,35 @@ class Pace:
         return min(self.MOST_VISITS, self.FEW_VISITS + math.ceil(2 * planned_rate * (now - last)))
 
 
-class RoundPlanner:
-    """Begins and ends the rounds of a crawl."""
+class RoundSize(NamedTuple):
+    """Size of a round."""
 
-    def __init__(self, index: PageIndex, options: RevisitOptions, *, is_endless: bool) -> None:
-        """`is_endless`: rounds visit what is due, one after the other; False: also pages that are not due."""
+    pages: int
+    """Pages of the index."""
+    due: int
+    """Those of them that were due."""
+    most: int
+    """Largest number of pages that the round may visit."""
+
+
+class RoundPlanner:
+    """Begins and ends the rounds of a crawl.
+
+    Rounds without an end follow each other as pages become due. Single rounds begin when a person wants them, for
+    example once a day. So a page may be visited early, by up to half of the usual time from one round to the next: it
+    would be late by more in the next one. And no page is planned more often than there are rounds; otherwise pages that
+    change often would use up a part of the budget that no round can give them.
+    """
+
+    def __init__(
+        self, index: PageIndex, options: RevisitOptions, *, is_endless: bool, visits_all: bool = False
+    ) -> None:
+        """`is_endless`: rounds follow each other. `visits_all`: they visit all pages, due or not."""
         self._index = index
         self._is_endless = is_endless
+        self._visits_all = visits_all
+        self.size = RoundSize(0, 0, 0)
+        """Size of the single round that was begun last."""
         self._pace = Pace()
         self._next_plan = -math.inf
         self._offset = self._clock_offset()
@@ -113,15 +144,42 @@ class RoundPlanner:
 
     def begin(self) -> Round:
         """Begin a round with the pages that the budget allows, or return the one that is open."""
-        index, options, now = self._index, self._options, time.time()
+        index, options, now, most = self._index, self._options, self._index.clock(), self.allowed()
+        if self._is_endless:
+            return index.begin_round(now, most=most)
+        habit = index.habit_seconds(now)
+        index.follow(msgspec.structs.replace(options, shortest=min(max(options.shortest, habit), options.longest)))
+        if index.fact(_PLANNED) != _text(options):  # else the pages were planned after the round before
+            self.plan()
+        ahead, pages = habit / 2, index.count()
+        self.size = RoundSize(pages, index.count_due(now + ahead), most)
+        return index.begin_round(now, most=most, ahead=ahead, only_due=not self._visits_all)
+
+    def allowed(self) -> int:
+        """Return the most visits that a round may have now."""
+        index, options = self._index, self._options
         most = self._pace.allowed(index.planned_rate) if self._is_endless else _ALL
-        if options.budget_visits:
-            most = min(most, max(options.budget_visits - index.visited_since(now - options.budget_seconds), 0))
-        return index.begin_round(now, only_due=self._is_endless, most=most)
+        if not options.budget_visits:
+            return most
+        if self._is_endless:
+            visited = index.visited_since(self._index.clock() - options.budget_seconds)
+        else:  # a command that begins once a day does so some seconds earlier or later
+            since = self._index.clock() - _BUDGET_SHARE * options.budget_seconds
+            visited = index.visited_since(since, by_beginning=True)
+        return min(most, max(options.budget_visits - visited, 0))
+
+    def restart(self, current: Round) -> Round:
+        """Begin a round again whose run the frontier has lost. Returns it."""
+        return self._index.restart_round(current, self._index.clock(), most=self.allowed())
+
+    def confirm_missing(self, current: Round) -> int:
+        """Let a single round visit the pages that it found missing once more, as the budget allows. Returns their
+        number."""
+        return self._index.confirm_missing(current, most=self.allowed())
 
     def end(self, current: Round) -> None:
         """End a round, whose run is over."""
-        self._index.end_round(current, time.time(), window=self._options.budget_seconds)
+        self._index.end_round(current, self._index.clock(), window=self._options.budget_seconds)
 
     def next_due(self) -> int | None:
         """Return when the next page is due. None: there is no page. Decides about all pages anew first if the clock was
@@ -140,8 +198,10 @@ class RoundPlanner:
         """Decide anew how often the pages are visited, now and then. Returns the domains for which the budget is too
         small."""
         begun = time.monotonic()
-        if begun < self._next_plan:
+        if begun < self._next_plan and self._is_endless:
             return []
         found = self._index.plan(self._options.budget_rate)
+        if not self._is_endless:
+            self._index.note(_PLANNED, _text(self._options))
         self._next_plan = time.monotonic() + max(_PLAN_SECONDS, _PLAN_SHARE * (time.monotonic() - begun))
         return found

@@ -162,7 +162,7 @@ class Recrawler:
                 # The frontier lost a run that was not over, with links of pages that are in the index: all pages are
                 # read again for their links.
                 log.warning("%s %s", logs.ROUND_LOST, kept.crawl.id)
-                restarted = await asyncio.to_thread(known.index.restart_round, current, time.time())
+                restarted = await asyncio.to_thread(known.planner.restart, current)
                 await self._enter(known, kept, restarted, info)
             elif is_running and info.run == current.run:
                 if known.entered != current.number:  # another process began it
@@ -198,7 +198,7 @@ class Recrawler:
             return
         current = await asyncio.to_thread(index.enter_run, current, run.number)
         while pages:
-            batches = kept.batches(pages, self._secret, is_plain=current.is_plain)
+            batches = kept.batches(pages, self._secret)
             await self._frontier.add(run, kept.terms, batches, seeds=True)
             after = pages[-1].key
             pages = await asyncio.to_thread(index.visits, current, after=after, limit=_PAGES_AT_ONCE)

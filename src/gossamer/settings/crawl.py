@@ -408,8 +408,13 @@ class CrawlSettings(SettingGroup):
     )
     recrawl_once: bool = field_of(
         False,
-        "Keep the crawl up to date with one round: fetch all pages the first time, and then only what has changed, by "
+        "Keep the crawl up to date with one round: fetch all pages the first time, and later those that are due, by "
         "conditional requests. For cron; gossamer crawls changes lists the changes",
+        option=SettingOption(WHAT),
+    )
+    recrawl_all: bool = field_of(
+        False,
+        "With recrawl_once, visit all pages, also those that are not due",
         option=SettingOption(WHAT),
     )
     budget: str = field_of(

@@ -492,13 +492,24 @@ def check_recrawl(settings: Settings, *, fresh: bool) -> None:
     BadInput."""
     crawl = settings.crawl
     if not keeps_index(settings):
-        for name in ("budget", "recrawl_rule", "recrawl_window", "ignore_feeds", "tell_unchanged", "versions", "index"):
+        for name in (
+            "budget",
+            "recrawl_all",
+            "recrawl_rule",
+            "recrawl_window",
+            "ignore_feeds",
+            "tell_unchanged",
+            "versions",
+            "index",
+        ):
             if getattr(crawl, name):
                 raise BadInput(
                     f"the crawl is not kept up to date. Add {named('recrawl', True)} or {named('recrawl_once', True)}.",
                     option=name,
                 )
         return
+    if crawl.recrawl_all and not crawl.recrawl_once:
+        raise BadInput(f"it is for single rounds. Add {named('recrawl_once', True)}, or omit it.", option="recrawl_all")
     if crawl.recrawl and crawl.recrawl_once:
         raise BadInput(f"it goes on for ever. Omit it or {named('recrawl_once', True)}.", option="recrawl")
     if crawl.recrawl_once and crawl.recrawl_window:
