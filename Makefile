@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
 EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds analytics analytics-programs docs dist release chart proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds versions analytics analytics-programs docs dist release chart proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
@@ -97,6 +97,9 @@ recrawls: setup  ## Services keep a site up to date while they and their servers
 
 rebuilds: setup  ## A crawl of 100,000 pages loses its frontier half-way, is filled again from the records, and goes on: some minutes.
 	$(BIN)/python -m tests.rebuilds $(ARGS)
+
+versions: setup  ## An older installed version (OLD: a wheel or a revision; the last release) and this one share a frontier and a platform: a minute.
+	$(BIN)/python -m tests.versions --old "$(OLD)" $(ARGS)
 
 stores: setup  ## 100,000 items of a crawl into each store, whose server is killed twice, as is the crawl: none lost, none twice (ARGS=mysql: only this one).
 	$(BIN)/python -m tests.stores $(ARGS)

@@ -68,7 +68,10 @@ class Release:
         if (branch := self._git("branch", "--show-current").strip()) != "main":
             wrong.append(f"The branch is {branch or 'none'}. Releases are made on main.")
         if re.search(r'^repository = ""$', self._read("pyproject.toml"), re.MULTILINE):
-            wrong.append("pyproject.toml names no address of the repository. Set `repository`.")
+            wrong.append(
+                "The repository has no address. Its owner writes it into pyproject.toml, its one place: "
+                '[tool.hatch.metadata.hooks.custom], repository = "https://…". The package index shows it.'
+            )
         return wrong
 
     def _wrong_version(self) -> list[str]:
@@ -137,7 +140,9 @@ def main(arguments: list[str] | None = None, root: Path = Path(__file__).parents
     options = parser.parse_args(arguments)
     release = Release(root, options.version, proof_commits=options.proof_commits)
     # `make test` ends by testing the wheel.
-    tests = ("bash tests/servers/wheel" if options.skip_tests else "make test", "make docs")
+    tests = ["bash tests/servers/wheel" if options.skip_tests else "make test", "make docs"]
+    if release.released:
+        tests.append("make versions")
     missing, steps = release.missing(), [f"step: {step}" for step in (*tests, *_STEPS) if options.dry_run]
     for line in (*(f"missing: {one}" for one in missing), *steps):
         print(line)

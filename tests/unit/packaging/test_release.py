@@ -19,7 +19,7 @@ _FILES = {
     },
     "pyproject.toml": 'version = "0.1.0"\npython_version = "0.1.0"\nrepository = "https://code.example/gossamer"\n',
     "CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- Crawls.\n",
-    "Makefile": f".PHONY: test docs\ntest docs:\n\t@echo $@ >> {_LOG}\n",
+    "Makefile": f".PHONY: test docs versions\ntest docs versions:\n\t@echo $@ >> {_LOG}\n",
     "tests/servers/wheel": f"echo wheel >> {_LOG}\n",
     "tools/__init__.py": "",
     "tools/reference.py": f"print('reference', file=open('{_LOG}', 'a'))\n",
@@ -80,6 +80,14 @@ def test_the_first_release_may_have_the_version_that_is_there(repository: Path) 
     assert _git(repository, "tag") == "v0.1.0"
 
 
+def test_a_later_release_is_tried_beside_the_last_one(repository: Path) -> None:
+    assert main(["0.1.0", "--skip-tests"], repository) == 0
+    (repository / _LOG).unlink()
+    _change(repository, "CHANGELOG.md", "## [Unreleased]\n\n- More.\n")
+    assert main(["0.1.1", "--skip-tests"], repository) == 0
+    assert (repository / _LOG).read_text().split() == ["wheel", "docs", "versions", "reference"]
+
+
 def _old_proofs(folder: Path) -> None:
     for number in range(2):
         _change(folder, "src/code.py", f"{number}")
@@ -88,7 +96,9 @@ def _old_proofs(folder: Path) -> None:
 _SPOILT: dict[str, Callable[[Path], object]] = {
     "The work tree has 1 changes, first new": lambda folder: (folder / "new").write_text(""),
     "The branch is other": lambda folder: _git(folder, "checkout", "--quiet", "-b", "other"),
-    "names no address": lambda folder: _change(folder, "pyproject.toml", 'version = "0.1.0"\nrepository = ""\n'),
+    "The repository has no address": lambda folder: _change(
+        folder, "pyproject.toml", 'version = "0.1.0"\nrepository = ""\n'
+    ),
     "greater than the last release (0.3.0)": lambda folder: _git(folder, "tag", "v0.3.0"),
     "native/Cargo.toml must have": lambda folder: _change(folder, "native/Cargo.toml", 'version = "0.0.9"\n'),
     "nothing under Unreleased": lambda folder: _change(folder, "CHANGELOG.md", "## [Unreleased]\n\n## [0.1.0]\n- A\n"),
