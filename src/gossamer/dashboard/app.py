@@ -23,7 +23,7 @@ from gossamer.dashboard import ROOT, audit, login, overview
 from gossamer.dashboard.crawl_section import crawl_section
 from gossamer.dashboard.pages import FILTERS, DashboardPage, DashboardSite
 from gossamer.dashboard.sections import DashboardSection, PageRoute, View
-from gossamer.dashboard.service import ApiClient, ApiRefused, InProcessClient
+from gossamer.dashboard.service import ApiClient, ApiRefused, ChangeUnknown, InProcessClient
 from gossamer.dashboard.shared_parts import SharedParts
 from gossamer.dashboard.texts import LANGUAGES, Texts, language_for, texts_of
 from gossamer.dashboard.visitors import ADMIN, Forbidden, Gate, GateAway, TokenGate, Visitor
@@ -148,6 +148,8 @@ class _Dashboard:
             return await view(await self._with_form(page))
         except ApiRefused as error:
             return self._problem(page, error.status, page.detail(error))
+        except ChangeUnknown:
+            return page.render("change_unknown.html", status_code=503)
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception:

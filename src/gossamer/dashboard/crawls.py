@@ -128,12 +128,21 @@ async def make_report(page: DashboardPage) -> Response:
     """Return the report of a crawl, which is a page of its own; or why there is none, for the frame."""
     appid, crawlid = _names(page, page.query)
     try:
+        await page.service.get("/readyz")  # the report itself may take long
+    except ApiRefused:
+        return _without_report(page, page.texts("crawl.report_away"), 503)
+    try:
         answer = await page.service.stream(ApiCall("GET", crawl_path(appid, crawlid, "report")))
     except ApiRefused as error:
-        missing = page.render("report_missing.html", detail=page.detail(error), status_code=error.status)
-        missing.headers["Content-Security-Policy"] = FRAMED_POLICY
-        return missing
+        return _without_report(page, page.detail(error), error.status)
     return page.pass_on(answer, "content-security-policy")
+
+
+def _without_report(page: DashboardPage, detail: str, status: int) -> Response:
+    """Return the page in place of a report that cannot be made, for the frame."""
+    missing = page.render("report_missing.html", detail=detail, status_code=status)
+    missing.headers["Content-Security-Policy"] = FRAMED_POLICY
+    return missing
 
 
 async def explain(page: DashboardPage) -> Response:

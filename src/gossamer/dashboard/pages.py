@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from markupsafe import Markup
@@ -215,6 +215,12 @@ class DashboardPage(msgspec.Struct, frozen=True):
         """Return the address of this page with other parameters. An empty value leaves a parameter out."""
         query = {name: value for name, value in {**self.query, **changes}.items() if value}
         return f"{self.path}?{urlencode(query)}" if query else self.path
+
+    def came_from(self) -> str:
+        """Return the address of the dashboard's page whose form was sent; the overview's if it is not known."""
+        parts = urlsplit(self.request.headers.get("referer", ""))
+        is_own = parts.netloc == self.request.headers.get("host") and parts.path.startswith(self.link("/"))
+        return parts.path + (f"?{parts.query}" if parts.query else "") if is_own else self.link("/")
 
     def go(self, path: str, **query: str) -> Response:
         """Return an answer that sends the browser to another page."""

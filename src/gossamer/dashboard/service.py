@@ -5,6 +5,7 @@ socket), or in another one.
 """
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -14,6 +15,9 @@ import msgspec
 from starlette.types import ASGIApp, Message
 
 from gossamer.net.paths import path_of
+from gossamer.telemetry import logs
+
+log = logging.getLogger("gossamer.dashboard")
 
 _PARTS: Final = 2
 """Parts of an answer that wait for a slow browser. More need more memory for each download."""
@@ -22,6 +26,15 @@ _PARTS: Final = 2
 _READ_SECONDS: Final = 3.0
 """Longest time for which a page waits for an answer. Must exceed those of the API for what it can do without: the
 history (`_READ_SECONDS` in `history/store.py`), and the frontier (`FRONTIER_SECONDS` in `api/crawls.py`)."""
+
+
+_CHANGE_SECONDS: Final = 5.0
+"""Longest time for which a page waits for a change. Then the change goes on, and the page says that its outcome is not
+known."""
+_MOST_CHANGES: Final = 100
+"""Changes of this process without an answer, beyond which no further one is begun. More need more memory."""
+_changes: set[asyncio.Task[tuple[int, bytes]]] = set()
+"""Changes that wait for their answers, also those that no page waits for any more."""
 
 
 class ApiRefused(Exception):
@@ -39,6 +52,11 @@ class ApiSilent(ApiRefused):
     def __init__(self, seconds: float) -> None:
         super().__init__(503, f"no answer within {seconds:g} seconds")
         self.seconds = seconds
+
+
+class ChangeUnknown(Exception):
+    """A change got no answer: it may have been made, or may still be. No ApiRefused, so that no view takes it for a
+    refusal."""
 
 
 class StreamedAnswer(NamedTuple):
@@ -91,24 +109,43 @@ class ApiClient(ABC):
         *,
         query: Mapping[str, Any] | None = None,
         body: Any = None,
-        seconds: float = _READ_SECONDS,
+        seconds: float | None = None,
     ) -> Any:
-        """Return the answer to a request with this JSON body, if one is given. Raises ApiRefused for statuses of 400
-        and above. `seconds`: longest time of a GET; then ApiSilent is raised."""
+        """Return the answer to a request with this JSON body, if one is given, as `send` does."""
         content = b"" if body is None else msgspec.json.encode(body)
         return await self.send(ApiCall(method, path, query or {}, content), seconds=seconds)
 
-    async def send(self, call: ApiCall, *, seconds: float = _READ_SECONDS) -> Any:
-        """Return the answer to a request. Raises ApiRefused for statuses of 400 and above. Only a GET ends after
-        `seconds`: a change may have been made, and its answer says so."""
-        try:
-            async with asyncio.timeout(seconds if call.method == "GET" else None):
-                status, answer = await self._exchange(call)
-        except TimeoutError:
-            raise ApiSilent(seconds) from None
+    async def send(self, call: ApiCall, *, seconds: float | None = None) -> Any:
+        """Return the answer to a request. Raises ApiRefused for statuses of 400 and above. `seconds`: longest time for
+        which it is waited for. After that, a GET ends and raises ApiSilent; a change goes on, and ChangeUnknown is
+        raised."""
+        if call.method == "GET":
+            status, answer = await self._read(call, seconds or _READ_SECONDS)
+        else:
+            status, answer = await self._change(call, seconds or _CHANGE_SECONDS)
         if status >= 400:
             raise refusal(status, answer)
         return msgspec.json.decode(answer) if answer else None
+
+    async def _read(self, call: ApiCall, seconds: float) -> tuple[int, bytes]:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._exchange(call)
+        except TimeoutError:
+            raise ApiSilent(seconds) from None
+
+    async def _change(self, call: ApiCall, seconds: float) -> tuple[int, bytes]:
+        if len(_changes) >= _MOST_CHANGES:
+            raise ApiRefused(503, "nothing was changed, because too many changes wait for an answer; try again later")
+        change = asyncio.create_task(self._exchange(call))
+        _changes.add(change)
+        change.add_done_callback(_changes.discard)
+        # Not cancelled: that would undo nothing, and the audit would lack the outcome.
+        done, _ = await asyncio.wait((change,), timeout=seconds)
+        if not done:
+            change.add_done_callback(_log_late)
+            raise ChangeUnknown
+        return change.result()
 
     @abstractmethod
     async def _exchange(self, call: ApiCall) -> tuple[int, bytes]:
@@ -117,6 +154,15 @@ class ApiClient(ABC):
     @abstractmethod
     async def stream(self, call: ApiCall) -> StreamedAnswer:
         """Return the answer to a request, whose body is read as the browser takes it. Raises ApiRefused."""
+
+
+def _log_late(change: "asyncio.Task[tuple[int, bytes]]") -> None:
+    """Log how a change ended that no page waits for any more."""
+    if change.cancelled():
+        return
+    error = change.exception()
+    outcome = str(error) or type(error).__name__ if error else f"status {change.result()[0]}"
+    log.warning("%s %s", logs.REQUEST_LATE, outcome)
 
 
 def refusal(status: int, answer: bytes) -> ApiRefused:

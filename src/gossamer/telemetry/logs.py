@@ -71,6 +71,8 @@ POLICIES_LOADED: Final = "policies_loaded"
 """The watched policy file was loaded and is in force."""
 REQUEST_BROKE: Final = "request_broke"
 """A request to the API failed because of a bug in Gossamer; the API answered 500."""
+REQUEST_LATE: Final = "request_late"
+"""A change that a page of the dashboard no longer waited for has ended; the message says how."""
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 """Lines for people. Programs should read the JSON."""

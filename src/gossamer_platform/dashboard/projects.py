@@ -20,6 +20,8 @@ _UPLOADS: Final = asyncio.Semaphore(2)
 """Artefacts that are in memory at a time."""
 _WAIT_SECONDS: Final = 10.0
 """Time for which a page waits until a version is built. One that takes longer shows up as building."""
+_DEPLOY_SECONDS: Final = 60.0
+"""Longest time for which a page waits for the answer to an upload, which may be long. Must exceed `_WAIT_SECONDS`."""
 _VERSIONS: Final = 20
 _SPIDERS: Final = 50
 _POLICIES: Final = 20
@@ -86,7 +88,8 @@ async def deploy(page: DashboardPage) -> Response:
             return await show_list(page, fault=page.texts("projects.incomplete"), status_code=400)
         query = {"project": project, "version": version, "wait_seconds": _WAIT_SECONDS}
         try:
-            await page.platform.send(ApiCall("POST", "/v1/versions", query, artefact, "application/zip"))
+            call = ApiCall("POST", "/v1/versions", query, artefact, "application/zip")
+            await page.platform.send(call, seconds=_DEPLOY_SECONDS)
         except ApiRefused as error:
             return await show_list(page, fault=error.detail, status_code=error.status)
     return page.go("/project", project=project)

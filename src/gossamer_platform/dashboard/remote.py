@@ -11,11 +11,12 @@ import httpx
 from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.dashboard import dashboard_address
-from gossamer.dashboard.service import ApiCall, ApiClient, ApiRefused, StreamedAnswer, refusal
+from gossamer.dashboard.service import ApiCall, ApiClient, ApiRefused, ChangeUnknown, StreamedAnswer, refusal
 from gossamer.storage.audit import AuditedChange, AuditTrail, reason_of
 from gossamer.web.audit import RequestAudit
 
 _SECONDS: Final = httpx.Timeout(30.0, connect=5.0)
+_AFTER_SENDING: Final = (httpx.ReadError, httpx.ReadTimeout, httpx.RemoteProtocolError)
 _CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -89,7 +90,7 @@ class RemoteClient(ApiClient):
         try:
             content = await response.aread()
         except httpx.HTTPError as error:
-            raise self._away(error) from None
+            raise self._away(call, error) from None
         finally:
             await response.aclose()
         return response.status_code, content
@@ -121,8 +122,11 @@ class RemoteClient(ApiClient):
             request = http.build_request(call.method, address, content=call.content, headers=headers)
             return await http.send(request, stream=True)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise self._away(error) from None
+            raise self._away(call, error) from None
 
-    def _away(self, error: Exception) -> ApiRefused:
+    def _away(self, call: ApiCall, error: Exception) -> ApiRefused | ChangeUnknown:
+        """Return the error for a call without an answer. A change whose connection was lost may have been made."""
+        if call.method in _CHANGING and isinstance(error, _AFTER_SENDING):
+            return ChangeUnknown()
         api = self._api
         return ApiRefused(502, f"the {api.what} at {api.url} cannot be reached: {error or type(error).__name__}")

@@ -4,6 +4,11 @@ import asyncio
 from html import unescape
 from pathlib import Path
 
+import pytest
+
+from gossamer.dashboard import service as page_calls
+from gossamer.dashboard.crawl_section import ROUTES
+from gossamer.history.audit import HistoryAudit
 from gossamer.history.store import HistoryStore
 from tests.servers.cluster_faults import paused
 from tests.servers.valkey import standalone
@@ -78,12 +83,56 @@ async def test_a_dashboard_says_soon_that_the_frontier_hangs_and_shows_what_is_k
                             page = unescape((await service.http.get(f"/ui/{path}")).text)
                     except TimeoutError:
                         return f"{path} hangs"
-                    is_told = "does not answer" in page
+                    is_told = "not answer" in page
                     return "" if is_told and shown in page and "</html>" in page else f"{path}: {page}"
 
-                assert [
-                    wrong for wrong in await asyncio.gather(*(told(*each) for each in pages.items())) if wrong
-                ] == []
+                report = "crawl/report/page?appid=shop&crawlid=prices"
+                asked = (told(*each) for each in (*pages.items(), (report, "No report can be made now: ")))
+                assert [wrong for wrong in await asyncio.gather(*asked) if wrong] == []
+    await history.close()
+
+
+async def test_a_change_without_an_answer_is_told_soon_and_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page does not say whether it was made: that happens when the frozen server goes on. It leads back to the
+    dashboard's page that has the form, and to no other place."""
+    monkeypatch.setattr(page_calls, "_CHANGE_SECONDS", 0.5)
+    history = HistoryStore(f"sqlite:///{tmp_path}/history.db")
+    with standalone() as server:
+        async with running(server.address, prefix="t", history=history, audit=HistoryAudit(history)) as service:
+            for crawlid in ("prices", "old"):
+                await service.feed({**CRAWL, "crawlid": crawlid})
+            letter = {"topic": service.context.topics.incoming, "message": "{}", "message_encoding": "text"}
+            names = {"appid": "shop", "crawlid": "old"}
+            forms: dict[str, dict[str, str]] = {
+                "/crawls/submit": {**CRAWL, "url": "https://example.com/new"}, "/crawl/stop": names,
+                "/crawl/retry": names, "/domain/change": {"domain": "a.test", "hits": "7"}, "/bus/replay": letter,
+            }  # fmt: skip
+            previews = {"/crawls/preview", "/domain/preview"}
+            assert {path for path, route in ROUTES.items() if route.method == "POST"} == forms.keys() | previews
+            with paused(server):
+                root = str(service.http.base_url).rstrip("/")
+                referers = [f"{root}/ui/domains?a=b&c", "http://evil.test/ui/domains", f"{root}/v1/x", "", "//ui/"]
+                shown = ["/ui/domains?a=b&c", "/ui/", "/ui/", "/ui/", "/ui/"]
+
+                async def send(path: str, referer: str, link: str) -> None:
+                    async with asyncio.timeout(10):
+                        headers = {"Referer": referer} if referer else {}
+                        answer = await service.http.post(f"/ui{path}", data=forms[path], headers=headers)
+                    assert (answer.status_code, "Not known whether it was done" in answer.text) == (503, True), path
+                    assert f'href="{link}">See how it is now</a>' in unescape(answer.text)
+
+                await asyncio.gather(*map(send, forms, referers, shown))
+            async with asyncio.timeout(60):
+                while True:
+                    entries = (await service.http.get("/v1/audit")).json()["items"]
+                    if len(entries) == len(forms) + 2 and all(entry["outcome"] != "begun" for entry in entries):
+                        break
+            assert (await service.http.get("/v1/crawls/shop/prices")).json()["total"]["added"] == 2
+            assert (await service.http.get("/v1/domains/a.test")).json()["policy"] == {"hits": 7}
+            topics = (await service.http.get("/v1/topics")).json()["of_requests"]
+            assert [topic["messages"] for topic in topics] == [1]
     await history.close()
 
 
