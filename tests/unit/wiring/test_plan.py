@@ -112,6 +112,7 @@ SAME_CRAWL: dict[str, Any] = {
     "idle_seconds": 3.0,
     "recrawl": True,
     "recrawl_once": True,
+    "recrawl_all": True,
     "budget": "500/1d",
     "recrawl_min": "2h",
     "recrawl_max": "9d",
