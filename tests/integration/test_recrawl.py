@@ -172,6 +172,10 @@ def test_the_second_round_asks_only_for_what_has_changed(tmp_path: Path, site: S
     recrawl(tmp_path, site)
     assert site.statuses() == {304: 2, 200: 2, 404: 2}  # a missing page is asked for twice before it counts as gone
     second = changes(tmp_path, site, first[-1]["cursor"])
+    assert [one["since"] for one in second if one["url"] == "b.html"] == [
+        int(one["at"]) for one in first if one["url"] == "b.html"
+    ]
+    assert 0 <= time.time() - second[0]["at"] < 600
     assert told(second) == {"b.html": "changed", "c.html": "gone", "d.html": "new"}
     assert next(one["what"] for one in second if one["url"] == "b.html") == ["bytes", "text", "links"]
 

@@ -63,6 +63,8 @@ def changes(
 
     gossamer crawls changes --since 1200 --json
 
+    With --json, times (at, since) are epoch seconds, as in the REST API and in the topic of changes.
+
     A reader remembers the cursor of the last change that it has read, and begins behind it the next time. A change that
     is told twice has the same id.
     """
@@ -110,8 +112,8 @@ def history(
         terminal.print_result(chosen[0].content.decode(chosen[0].encoding or "utf-8", "replace"))
         raise SystemExit(0)
     for version in found:
-        row = {"at": _time(version.at), "hash": version.hash, "bytes": len(version.content)}
-        text = f"{row['at']}  {version.hash}  {len(version.content):,} bytes"
+        row = {"at": version.at, "hash": version.hash, "bytes": len(version.content)}
+        text = f"{datetime.fromtimestamp(version.at, UTC).isoformat()}  {version.hash}  {len(version.content):,} bytes"
         terminal.print_result(msgspec.json.encode(row).decode() if json else text)
     raise SystemExit(0)
 
@@ -192,15 +194,15 @@ def _difference(index: PageIndex, change: Change) -> list[str]:
 
 
 def _json_line(change: Change, difference: str | None) -> str:
-    """Return a change as a JSON object with all fields. `difference`: of the main texts; None: it is not asked for."""
-    at, since = (_time(moment) for moment in (change.at, change.since))
+    """Return a change as a JSON object with all fields, in the form that messages have: times are epoch seconds.
+    `difference`: of the main texts; None: it is not asked for."""
     row = {
         "cursor": change.cursor,
         "id": change.id,
         "url": change.url,
         "change": change.change,
-        "at": at,
-        "since": since,
+        "at": change.at,
+        "since": change.since or None,
         "what": change.what,
         "share": change.share,
         "status": change.status,
@@ -219,7 +221,3 @@ def _line(change: Change) -> str:
     more = f" ({', '.join(change.what)}{share})" if change.what else ""
     target = f" -> {change.target}" if change.target else ""
     return f"{change.cursor:>6} {change.change:<8} {change.pattern or change.url}{target}{more}"
-
-
-def _time(moment: float) -> str | None:
-    return datetime.fromtimestamp(moment, UTC).isoformat() if moment else None
