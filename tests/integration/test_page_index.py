@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from gossamer.fresh.database import open_database
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.page import ChangeKind, Fetch, Found, PageKind, PageState, VisitSchedule
 from gossamer.fresh.rounds import KeptCrawl, RoundPlanner
+from gossamer.fresh.scopes import ScopeChange
 from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, RevisitRule, Terms
 from gossamer.policy.change_dates import FIRST_TRUST
@@ -462,6 +464,46 @@ def test_a_store_has_an_index_for_each_crawl_that_is_kept_up_to_date(address: st
     index.close()
     with pytest.raises(BadInput, match="the crawl app/two is not kept up to date"):
         store.find(two)
+
+
+def test_urls_that_are_submitted_again_with_another_scope_forget_and_read_pages(address: str, tmp_path: Path) -> None:
+    store, crawl = IndexStore(address if "://" in address else str(tmp_path)), CrawlId("app", "one")
+
+    def submit(**seeds: Terms) -> None:
+        given = {f"https://{name}.test/": terms for name, terms in seeds.items()}
+        kept = KeptCrawl(crawl=Crawl(id=crawl), spider="link", priority=1, terms=[*seeds.values()][-1])
+        store.keep([kept], {crawl: given})
+
+    def only(*names: str, **more: Any) -> Terms:
+        return Terms(recrawl=RevisitOptions(), allowed_domains=tuple(f"{name}.test" for name in names), **more)
+
+    submit(a=only("a", "c"), b=only("b"))
+    index = store.find(crawl)
+    index.clock = lambda: NOW
+    names = ["a.test/", "a.test/docs", "a.test/deep", "b.test/", "b.test/docs", "c.test/x"]
+    depths = [0, 1, 2, 0, 1, 1]
+    index.settle([fetch(name, visit, body=1, depth=depth, etag="e")
+                  for visit, (name, depth) in enumerate(zip(names, depths, strict=True), 1)])  # fmt: skip
+
+    def adopted() -> tuple[list[ScopeChange], set[str], set[str]]:
+        """The results, the pages that are left, and those that are read again."""
+        found = index.adopt_scopes()
+        pages = {name: index.page(f"https://{name}") for name in names}
+        left = {name for name, page in pages.items() if page is not None}
+        return found, left, {name for name in left if not pages[name].facts.etag}  # type: ignore[union-attr]
+
+    assert adopted() == ([], set(names), set())
+    submit(d=only("d"))
+    submit(b=only("b"), a=only("a", "c"))
+    assert adopted() == ([], set(names), set()), "none has changed"
+    submit(a=only("a", "b", maxdepth=1))
+    again = {"a.test/", "a.test/docs", "b.test/", "b.test/docs"}
+    assert adopted() == ([(2, 4)], again, again)
+    assert adopted()[0] == []
+    submit(a=only("z"))
+    assert adopted() == ([(1, 1)], again - {"a.test/docs"}, again - {"a.test/docs"}), "given URLs stay"
+    assert index.next_due() == 0
+    index.close()
 
 
 class CountedStore(IndexStore):

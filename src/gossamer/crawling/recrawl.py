@@ -18,30 +18,17 @@ from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.visits import Visits
 from gossamer.crawling.work import CrawlResult, Observer, WorkControl
-from gossamer.fresh.index import PageIndex, Round, ScopeChange
+from gossamer.fresh.index import PageIndex, Round
 from gossamer.fresh.page import Change, IndexedPage
 from gossamer.fresh.rounds import RoundPlanner, RoundSize, shortfall_sentence
+from gossamer.fresh.scopes import SCOPE_FIELDS, TAKEN_FIELDS, ScopeChange, page_test
 from gossamer.option_names import named
-from gossamer.policy.scope import scope_of
 from gossamer.policy.words import counted, duration_text
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.wiring.plan import Plan
 from gossamer.wiring.recrawling import open_index
 
-_SCOPE_FIELDS = (
-    "maxdepth",
-    "allowed_domains",
-    "allowed_hosts",
-    "allowed_prefixes",
-    "allow_regex",
-    "deny_regex",
-    "deny_extensions",
-    "follow_nofollow",
-)
-"""Fields of terms that decide which links are followed."""
-_TAKEN_FIELDS = ("extract", "content", "links", "assets")
-"""Fields of terms that decide what a record of a page has. A page that is as it was has a record without a body."""
 _PAUSE_SECONDS = 1.0
 """Shortest time between two rounds, and between two looks whether a page is due."""
 _POLL_SECONDS = 0.2
@@ -118,30 +105,24 @@ class Recrawl:
         """Forget the pages that are out of scope now, let all be read again if something else is taken from them, and
         tell how many."""
         terms, seeds = self._plan.terms, {index.key(url) for url in self._plan.seeds}
-        scope, deepest = scope_of(terms), terms.maxdepth
+        is_inside = page_test(terms)
 
         def keeps(page: IndexedPage) -> bool:
-            is_inside = scope.reason(page.url) is None and (deepest is None or page.depth <= deepest)
-            return is_inside or page.key in seeds
+            return is_inside(page) or page.key in seeds
 
         def adopt(fact: str, fields: Sequence[str]) -> ScopeChange | None:
             text = msgspec.json.encode([getattr(terms, name) for name in fields]).decode()
             return index.adopt_scope(text, keeps, fact=fact)
 
-        changed = await asyncio.to_thread(adopt, "scope", _SCOPE_FIELDS)
-        taken = await asyncio.to_thread(adopt, "taken", _TAKEN_FIELDS)
+        changed = await asyncio.to_thread(adopt, "scope", SCOPE_FIELDS)
+        taken = await asyncio.to_thread(adopt, "taken", TAKEN_FIELDS)
         if changed is None and taken is not None:
             self._observer.say(
                 f"The crawl takes something else from its pages than before. {counted(taken.kept, 'page')} will be "
                 "fetched without conditions, so that it takes it from all."
             )
         if changed is not None:
-            gone, kept = counted(changed.forgotten, "page"), counted(changed.kept, "page")
-            self._observer.say(
-                f"The crawl has another scope or depth than before. {gone} out of it "
-                f"{'is' if changed.forgotten == 1 else 'are'} forgotten; {kept} will be fetched without conditions, "
-                "for their links."
-            )
+            self._observer.say(f"The crawl has another scope or depth than before. {changed.sentence}")
 
     def new_changes(self) -> Iterator[Change]:
         """Yield the changes that were noted since `run` began or this was called last. Any thread may call it."""

@@ -37,6 +37,8 @@ from gossamer.fresh.page import (
     shown_hash,
 )
 from gossamer.fresh.rules import LEVELS, RevisitRules, is_told, limits_of
+from gossamer.fresh.scopes import TABLES as SCOPES_TABLES
+from gossamer.fresh.scopes import ScopeChange, Scopes
 from gossamer.fresh.subscriptions import TABLE as SUBSCRIPTIONS_TABLE
 from gossamer.fresh.subscriptions import Subscriptions
 from gossamer.model.crawl import RevisitOptions, RevisitRule
@@ -75,6 +77,7 @@ _TABLES: Final = (
     "run BIGINT NOT NULL, is_plain SMALLINT NOT NULL, entered BIGINT NOT NULL)",  # is_plain is 0 and not read
     "CREATE TABLE IF NOT EXISTS feeds (page BIGINT PRIMARY KEY, url TEXT NOT NULL, domain INTEGER NOT NULL)",
     SUBSCRIPTIONS_TABLE,
+    *SCOPES_TABLES,
 )
 MOST_FEEDS: Final = 10
 """Feeds of one site that are visited, of those that its pages name. Some sites have one for each page."""
@@ -169,15 +172,6 @@ class Announced(NamedTuple):
     """URLs of which the index has no page."""
 
 
-class ScopeChange(NamedTuple):
-    """Result of another scope of a crawl."""
-
-    forgotten: int
-    """Pages out of the new scope, which the index has forgotten."""
-    kept: int
-    """Pages that are fetched as if for the first time, for their links."""
-
-
 class PageIndex:
     """An open page index."""
 
@@ -192,6 +186,8 @@ class PageIndex:
         self._rules = RevisitRules(())
         self.subscriptions = Subscriptions(database)
         """Subscriptions to the hubs of feeds."""
+        self.scopes = Scopes(database)
+        """Scopes of the requests of a service."""
         self.schedule = VisitSchedule()
         """Limits of all domains."""
         self.planned_rate = 0.0
@@ -571,16 +567,33 @@ class PageIndex:
         known = self.fact(fact)
         if known == scope:
             return None
-        forgotten = kept = 0
         with self._database.transaction(locks="changes"):
-            for pages in self._batches("TRUE", []) if known else ():
-                dropped = [page.key for page in pages if not keeps(page)]
-                forgotten, kept = forgotten + len(dropped), kept + len(pages) - len(dropped)
-                condition, value = self._database.chosen("key", dropped)
-                self._database.run(f"DELETE FROM pages WHERE {condition}", [value])
-                self._read_again(pages)
+            found = self._sort_pages(keeps) if known else None
             self.note(fact, scope)
-        return ScopeChange(forgotten, kept) if known else None
+        return found
+
+    def adopt_scopes(self) -> list[ScopeChange]:
+        """Do the same for scopes of submitted URLs that have changed: forget the pages that only a former one allowed,
+        and let those that the new one allows be fetched without conditions once. Returns what was done for each."""
+        found = []
+        for changed in self.scopes.changed():
+            with self._database.transaction(locks="changes"):
+                found.append(self._sort_pages(self.scopes.sorter(changed)))
+                self.scopes.settle(changed)
+        return found
+
+    def _sort_pages(self, sort: Callable[[IndexedPage], bool | None]) -> ScopeChange:
+        """Let the pages be read again for which `sort` returns True, and forget those for which it returns False."""
+        forgotten = kept = 0
+        for pages in self._batches("TRUE", []):
+            sorted_pages = [(page, sort(page)) for page in pages]
+            again = [page for page, chosen in sorted_pages if chosen]
+            dropped = [page for page, chosen in sorted_pages if chosen is False]
+            forgotten, kept = forgotten + len(dropped), kept + len(again)
+            condition, value = self._database.chosen("key", [page.key for page in dropped])
+            self._database.run(f"DELETE FROM pages WHERE {condition}", [value])
+            self._read_again(again)
+        return ScopeChange(forgotten, kept)
 
     def _read_again(self, pages: Iterable[IndexedPage]) -> None:
         """Let pages be visited soon, and without conditions, for links that are not in the index."""

@@ -1,7 +1,8 @@
 """The page indexes of a service: one for each crawl that is kept up to date, in one folder or database. Blocking."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -48,13 +49,19 @@ class IndexStore:
             raise BadInput(f"the crawl {crawl} is not kept up to date. Submit its requests with recrawl.")
         return self.open(crawl.token, crawl)
 
-    def keep(self, crawls: Sequence[KeptCrawl]) -> None:
-        """Note that these crawls are kept up to date; of several of one crawl, the last one decides. May be
-        repeated."""
-        for kept in {kept.crawl.id: kept for kept in crawls}.values():
-            index = self.open(kept.crawl.id.token, kept.crawl.id)
+    def keep(
+        self, crawls: Sequence[KeptCrawl], seeds: Mapping[CrawlId, Mapping[str, Terms]] = MappingProxyType({})
+    ) -> None:
+        """Note that these crawls are kept up to date; of several of one crawl, the last one decides. `seeds`: submitted
+        URLs by crawl, each with the terms of its request. May be repeated."""
+        latest = {kept.crawl.id: kept for kept in crawls}
+        for crawl in latest.keys() | seeds.keys():
+            index = self.open(crawl.token, crawl)
             try:
-                index.note(_KEPT, msgspec.json.encode(kept).decode())
+                if (kept := latest.get(crawl)) is not None:
+                    index.note(_KEPT, msgspec.json.encode(kept).decode())
+                    index.key_of = page_identity(kept.terms)
+                index.scopes.note({index.key(url): terms for url, terms in seeds.get(crawl, {}).items()})
             finally:
                 index.close()
 

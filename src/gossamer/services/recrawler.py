@@ -172,6 +172,8 @@ class Recrawler:
         elif info is not None and info.state in (CrawlState.STOPPED, CrawlState.EXPIRED):
             await asyncio.to_thread(end_visits, known.index)
         elif not is_running:
+            for scope in await asyncio.to_thread(known.index.adopt_scopes):
+                log.info("%s %s: %s", logs.SCOPE_ADOPTED, kept.crawl.id, scope.sentence)
             for one in await asyncio.to_thread(known.planner.plan):
                 if one.name not in known.told:
                     known.told.add(one.name)

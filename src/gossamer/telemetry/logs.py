@@ -50,6 +50,9 @@ FRONTIER_REPAIRED: Final = "frontier_repaired"
 """A server of the frontier had lost a part of its writes: queues and counts were corrected, lost requests counted."""
 ROUND_LOST: Final = "round_lost"
 """The frontier lost a run that visited pages of a crawl that is kept up to date; all of its pages are visited again."""
+SCOPE_ADOPTED: Final = "scope_adopted"
+"""URLs of a crawl that is kept up to date were submitted again with another scope: pages were forgotten, and others are
+due, without conditions."""
 BUDGET_TOO_SMALL: Final = "budget_too_small"
 """The budget of a crawl that is kept up to date cannot reach the longest age of its pages; the message has one that
 would."""

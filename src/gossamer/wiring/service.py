@@ -34,7 +34,7 @@ from gossamer.fetch.proxies import first_proxy
 from gossamer.fresh.rounds import KeptCrawl
 from gossamer.fresh.store import IndexStore
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId
+from gossamer.model.crawl import CrawlId, Terms
 from gossamer.model.messages.reader import MessageReader, RequestKind, RequestLimits, is_about_rendering
 from gossamer.model.messages.requests import RecrawlRequest
 from gossamer.net.credentials import hide_secrets
@@ -404,7 +404,10 @@ def _keeper(indexes: IndexStore) -> Callable[[Sequence[AdmittedRequest]], Awaita
         }
         packed = {crawl: msgspec.msgpack.encode(kept) for crawl, kept in latest.items()}
         changed = [kept for crawl, kept in latest.items() if noted.get(crawl) != packed[crawl]]
-        await asyncio.to_thread(indexes.keep, changed)
+        seeds: dict[CrawlId, dict[str, Terms]] = {}
+        for one in requests:
+            seeds.setdefault(one.crawl.id, {})[one.url] = one.terms
+        await asyncio.to_thread(indexes.keep, changed, seeds)
         if len(noted) > _NOTED_CRAWLS:
             noted.clear()
         noted.update(packed)

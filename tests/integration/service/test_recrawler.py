@@ -13,6 +13,7 @@ import pytest
 
 from gossamer.control.admission import RequestValidator
 from gossamer.errors import BadInput, RequestRejected
+from gossamer.fresh.store import IndexStore
 from gossamer.model.crawl import RevisitOptions, RevisitRule
 from gossamer.model.messages.reader import MessageReader, schema
 from gossamer.model.messages.requests import CrawlRequest, RecrawlRequest
@@ -84,6 +85,32 @@ def test_changes_are_on_the_bus(service: Up, site: Served) -> None:
     for line in lines:
         jsonschema_rs.validator_for(schema("change")).validate(line)
     assert {(line["appid"], line["crawlid"]) for line in lines} == {("app", "docs")}
+
+
+def test_a_crawl_that_is_submitted_again_with_another_scope_adds_and_forgets_pages(service: Up, site: Served) -> None:
+    write(site, "s.html", links=("s1.html", "sx.html"))
+    write(site, "s1.html", links=("s2.html",))
+    for name in ("s2.html", "sx.html"):
+        write(site, name)
+    options = {"crawlid": "scoped", "url": f"{site.url}/s.html", "recrawl": {"min": "9d", "max": "9d"}}
+
+    def told(count: int) -> list[str]:
+        until = time.monotonic() + 60
+        while len(found := httpx.get(f"{service.api}/v1/crawls/app/scoped/changes").json().get("items", ())) < count:
+            assert time.monotonic() < until, found
+            time.sleep(0.05)
+        return [one["url"].rpartition("/")[2] for one in found]
+
+    assert submit(service, site, **options | {"maxdepth": 1}).status_code == 201
+    assert sorted(told(3)) == ["s.html", "s1.html", "sx.html"]
+    assert submit(service, site, **options | {"maxdepth": 2, "deny_regex": ["/sx"]}).status_code == 201
+    assert told(4)[3] == "s2.html"
+    [index] = [index for index in map(IndexStore(f"{service.folder}/.gossamer/fresh").open,
+                                      IndexStore(f"{service.folder}/.gossamer/fresh").names())
+               if index.fact("crawl") == "app/scoped"]  # fmt: skip
+    assert index.page(f"{site.url}/sx.html") is None
+    assert index.page(f"{site.url}/s1.html") is not None
+    index.close()
 
 
 def announce(service: Up, **body: Any) -> httpx.Response:
