@@ -58,6 +58,7 @@ class CommandPipe(asyncio.BaseProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Implement BaseProtocol."""
+        self._transport = None
         self._room.set()
 
     @property
@@ -66,13 +67,15 @@ class CommandPipe(asyncio.BaseProtocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> bool:
-        """Write a message. Returns False, and writes nothing, if the browser has not read for too many bytes."""
+        """Write a message. Returns False, and writes nothing, if the browser has not read for too many bytes. Raises
+        BrowserCrashed if the browser has ended."""
+        if self._transport is None:
+            raise BrowserCrashed("the browser has ended")
         if not self._room.is_set():
             self._written_when_full += len(data)
             if self._written_when_full > _MOST_UNREAD_BYTES:
                 return False
-        if self._transport is not None:
-            self._transport.write(data)
+        self._transport.write(data)
         return True
 
     async def wait_for_room(self) -> None:
