@@ -15,6 +15,7 @@ from gossamer.api.past import FailedRequest, failed_request
 from gossamer.control.domains import blacklisted_among
 from gossamer.control.url_search import find_in_crawl
 from gossamer.errors import HistoryUnavailable
+from gossamer.model.crawl import workers_of
 from gossamer.model.info import UrlInfo
 from gossamer.policy.scope import scope_of
 from gossamer.policy.urls import from_user_input, host, registered_domain
@@ -98,7 +99,8 @@ async def explain_url(
     rules = dict.fromkeys(f"{each.reason}: {each.rule}" for each in refusals_of_links if each is not None)
     without_browser = ""
     if found.render and info is not None and found.place in ("queued", "later"):
-        without_browser = "" if info.pool in await frontier.browser_workers() else browser_command(info.pool)
+        has_browser = workers_of(info.pool) in await frontier.browser_workers()
+        without_browser = "" if has_browser else browser_command(info.pool)
     failures: list[FailureRow] = []
     history_error = ""
     if context.history is not None:

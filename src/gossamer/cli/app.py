@@ -48,6 +48,7 @@ COMMAND_GROUPS = {
         "stop": ("info:stop", "Stop a crawl: its queued requests are dropped."),
         "stats": ("info:stats", "Show counts of requests, responses, processes and the queue."),
         "domains": ("domains:app", "Show and change how fast each domain is fetched."),
+        "logins": ("logins:app", "List, store and delete the logins that crawl requests name."),
         "monitor": ("monitor:monitor", "Show a running service, or jobs on servers, until Ctrl-C."),
         "dump": ("feed:dump", "Print the messages of a topic, one JSON object per line."),
     },

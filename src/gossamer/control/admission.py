@@ -23,7 +23,7 @@ from gossamer.frontier import base
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.identity import ValkeySpiderRegistry
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import Crawl, CrawlId, Terms
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms, workers_of
 from gossamer.model.extraction import field_names, read_extraction
 from gossamer.model.messages.requests import CrawlRequest, RecrawlRequest
 from gossamer.model.request import Batch, pack
@@ -89,6 +89,8 @@ class AdmittedRequest:
     """Pages of the request are rendered, or may be."""
     wait_for_browser: bool = False
     """Add the request even if no worker with a browser is announced."""
+    login: str = ""
+    """Login by which the pages are fetched. Empty: none."""
     fresh: bool = False
     """If the crawl has finished, begin a run with an empty set of seen URLs."""
     idempotency_key: str = ""
@@ -182,6 +184,8 @@ class RequestValidator:
         self._check_rendering(request)
         self._check_http_options(request)
         self._check_extraction(request)
+        if request.login and request.proxy:
+            raise RequestRejected("cannot be chosen with login, whose secrets would go through it", field="proxy")
         domain = registered_domain(host(url))
         payload = request.payload()
         if len(payload.body) > MAX_BODY_BYTES:
@@ -203,6 +207,7 @@ class RequestValidator:
             may_render=request.renders,
             wait_for_browser=request.wait_for_browser,
             fresh=request.fresh,
+            login=request.login,
         )
 
     def _terms(self, request: CrawlRequest, domain: str) -> Terms:
@@ -420,9 +425,44 @@ async def without_browsers(
         return [None] * len(requests)
     pools = await frontier.browser_workers()
     return [
-        _NO_BROWSER if need and request.crawl.pool not in pools else None
+        _NO_BROWSER if need and workers_of(request.crawl.pool) not in pools else None
         for need, request in zip(needs, requests, strict=True)
     ]
+
+
+async def with_logins(frontier: ValkeyFrontier, requests: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
+    """Return for each request, in order, its rejection if there is no login of the name that it has, or if its crawl
+    runs without that login; None: it may be submitted, and does not follow the links that its login forbids. Call this
+    before `submit`. Raises FrontierUnavailable."""
+    wanted = {request.login for request in requests if request.login}
+    if not wanted:
+        return [None] * len(requests)
+    logins = await frontier.logins.some(wanted)
+    crawls = {request.crawl.id: request.crawl for request in requests if request.login in logins}
+    infos = await frontier.crawl_infos(list(crawls))
+    running = {info.crawl: info.pool for info in infos if info is not None and info.state is CrawlState.RUNNING}
+    unknown = ""
+    if wanted - logins.keys():
+        names = ", ".join(await frontier.logins.all())
+        unknown = f"there are {names}" if names else "there is none"
+    found: list[RequestRejected | None] = []
+    for request in requests:
+        fault = None
+        if request.login and request.login not in logins:
+            fault = f"no such login is stored; {unknown}. Store one with: gossamer logins put {request.login} FILE"
+        elif request.login and running.get(request.crawl.id, request.crawl.pool) != request.crawl.pool:
+            fault = "the crawl runs without this login. Send the request when it has finished, or for another crawl"
+        elif request.login:
+            _follow_never(request, logins[request.login].never_follow)
+        found.append(None if fault is None else RequestRejected(fault, field="login"))
+    return found
+
+
+def _follow_never(request: AdmittedRequest, patterns: Sequence[str]) -> None:
+    """Add expressions of links that a login forbids to the terms of a request."""
+    known = request.terms.deny_regex or ()
+    if added := [pattern for pattern in patterns if pattern not in known]:
+        request.terms = msgspec.structs.replace(request.terms, deny_regex=(*known, *added))
 
 
 _FULL = "the domain's share of the queue is full"

@@ -1,7 +1,7 @@
 """Requests that are to be rendered in a browser, and whether any worker has one."""
 
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlState
+from gossamer.model.crawl import CrawlState, workers_of
 from gossamer.model.info import CrawlInfo
 
 
@@ -11,7 +11,7 @@ async def waiting_for_browsers(frontier: ValkeyFrontier, info: CrawlInfo) -> int
 
     Costs a call only where requests are to be rendered."""
     waiting = info.rendering.waiting
-    return waiting if waiting and info.pool not in await frontier.browser_workers() else 0
+    return waiting if waiting and workers_of(info.pool) not in await frontier.browser_workers() else 0
 
 
 _MOST_CRAWLS = 1000
@@ -25,4 +25,5 @@ async def crawls_without_browsers(frontier: ValkeyFrontier) -> list[tuple[CrawlI
     if not any(info.rendering.waiting for info in crawls):
         return []
     pools = await frontier.browser_workers()
-    return [(info, info.rendering.waiting) for info in crawls if info.rendering.waiting and info.pool not in pools]
+    waiting = [(info, info.rendering.waiting) for info in crawls if info.rendering.waiting]
+    return [(info, count) for info, count in waiting if workers_of(info.pool) not in pools]

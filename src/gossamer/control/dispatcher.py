@@ -21,6 +21,7 @@ from gossamer.control.admission import (
     SubmitResult,
     submit,
     unknown_spiders,
+    with_logins,
     without_browsers,
 )
 from gossamer.control.domains import DEFAULT_POLICY, Blacklist
@@ -100,7 +101,8 @@ class RequestDispatcher:
         """Return why each request would be rejected in the cluster's current state, in order; None: it would not be."""
         spiders = await unknown_spiders(self._frontier, requests)
         browsers = await without_browsers(self._frontier, requests)
-        return [one or other for one, other in zip(spiders, browsers, strict=True)]
+        logins = await with_logins(self._frontier, requests)
+        return [next(filter(None, faults), None) for faults in zip(spiders, browsers, logins, strict=True)]
 
     async def submit(self, requests: Sequence[AdmittedRequest]) -> list[SubmitResult]:
         """Submit crawl requests to the frontier. Return the result of each, in order: rejected ones have a

@@ -8,7 +8,7 @@ from gossamer.control.url_search import find_in_crawl
 from gossamer.errors import CrawlRefused
 from gossamer.frontier.base import FailureFilter
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import SHARED_POOL, CrawlId, CrawlState, Run
+from gossamer.model.crawl import SHARED_POOL, CrawlId, CrawlState, Run, workers_of
 from gossamer.model.info import CrawlInfo
 from gossamer.policy.urls import from_user_input
 
@@ -40,7 +40,7 @@ async def retry_failed(
     if info is None or run is None:
         return None
     is_running = info.state is CrawlState.RUNNING
-    if not is_running and info.pool != SHARED_POOL:
+    if not is_running and workers_of(info.pool) != SHARED_POOL:
         raise CrawlRefused(f"{crawl} has workers of its own, which have ended: start it again as before")
     if info.state not in (CrawlState.RUNNING, CrawlState.FINISHED):
         raise CrawlRefused(f"{crawl} is {info.state.value}, and accepts no more requests")

@@ -94,6 +94,23 @@ class Rate(msgspec.Struct, frozen=True):
 SHARED_POOL = "shared"
 """Pool (group of workers) of a service's crawls: all workers of the service lease their requests. Must not change:
 crawls are stored with the name of their pool."""
+_LOGIN_POOL = "login:"
+"""Beginning of the pools of a service's crawls that log in, before the login's name. Must not change, as above."""
+
+
+def login_pool(login: str) -> str:
+    """Return the pool of the crawls that log in by this login of the service."""
+    return f"{_LOGIN_POOL}{login}"
+
+
+def login_of(pool: str) -> str:
+    """Return the login of the service that a pool is for. Empty: it is for none."""
+    return pool.removeprefix(_LOGIN_POOL) if pool.startswith(_LOGIN_POOL) else ""
+
+
+def workers_of(pool: str) -> str:
+    """Return the pool whose workers lease the requests of a pool: for one of a login, those of the service."""
+    return SHARED_POOL if pool.startswith(_LOGIN_POOL) else pool
 
 
 class Crawl(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +118,7 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
 
     id: CrawlId
     pool: str = SHARED_POOL
-    """Pool of workers that may lease it."""
+    """Pool of workers that may lease it; of a service, SHARED_POOL or that of a login."""
     order: Order = Order.FIFO
     max_pages: int | None = None
     """Largest number of requests settled as fetched in one run; never exceeded. None: no limit."""
@@ -117,6 +134,11 @@ class Crawl(msgspec.Struct, frozen=True, kw_only=True):
     keep_all_failed: bool = False
     """True: all requests that fail are kept for `Frontier.retry_failed`, about 15,000 on each shard, until a run begins
     whose counters do not go on."""
+
+    @property
+    def is_of_service(self) -> bool:
+        """True: the workers of a service fetch for it, beside other crawls."""
+        return workers_of(self.pool) == SHARED_POOL
 
 
 _MOST_IN_FLIGHT = 16

@@ -311,9 +311,9 @@ def retries_text(later: int, retried: Mapping[str, int]) -> str:
 
 def browser_command(pool: str) -> str:
     """Return the command that starts a worker with a browser for a pool."""
-    from gossamer.model.crawl import SHARED_POOL  # imported late: every command loads this module
+    from gossamer.model.crawl import SHARED_POOL, workers_of  # imported late: every command loads this module
 
-    return "gossamer worker --render" if pool == SHARED_POOL else f"gossamer worker --render --pool {pool}"
+    return "gossamer worker --render" if workers_of(pool) == SHARED_POOL else f"gossamer worker --render --pool {pool}"
 
 
 def browser_text(count: int, pool: str) -> str:

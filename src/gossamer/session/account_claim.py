@@ -9,10 +9,12 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from gossamer.errors import FrontierError
 from gossamer.frontier.base import ClaimResult
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import Run
+from gossamer.model.crawl import BudgetScope, Run
 
 _PREFIX = "account:"
 """Beginning of the names of claims, beside the tasks of a crawl. Fixed: workers of other releases use the same."""
@@ -34,7 +36,8 @@ class AccountClaim:
         """`owner`: name of this worker. `life_seconds`: after that, the account of a worker that died is free."""
         self._frontier = frontier
         self._run = run
-        self._accounts = accounts
+        self.accounts = accounts
+        """Accounts that may be claimed. One that is claimed is kept, also if it is not among them any more."""
         self._owner = owner
         self._life_seconds = life_seconds
         self._account = ""
@@ -51,14 +54,22 @@ class AccountClaim:
     async def keep(self) -> None:
         """Claim an account, and renew the claim. Runs until it is cancelled."""
         while True:
-            with contextlib.suppress(FrontierError):  # the claim ends by itself, unless a later attempt comes in time
-                await self._claim()
-            if self.account:
-                self._claimed.set()
-                await asyncio.sleep(self._life_seconds / _RENEWALS)
-            else:
-                self._claimed.clear()
-                await asyncio.sleep(_WAIT_SECONDS)
+            await self.renew()
+            await asyncio.sleep(self.renewal_seconds if self.account else _WAIT_SECONDS)
+
+    @property
+    def renewal_seconds(self) -> float:
+        """Time after which a claim is to be renewed."""
+        return self._life_seconds / _RENEWALS
+
+    async def renew(self) -> None:
+        """Renew the claim, or claim an account that is free."""
+        with contextlib.suppress(FrontierError):  # the claim ends by itself, unless a later attempt comes in time
+            await self._claim()
+        if self.account:
+            self._claimed.set()
+        else:
+            self._claimed.clear()
 
     async def wait(self) -> bool:
         """Wait a moment for an account. Returns whether there is one."""
@@ -77,7 +88,7 @@ class AccountClaim:
 
     async def _claim(self) -> None:
         """Renew the claim, or claim the first account that is free."""
-        for account in [self._account] if self._account else self._accounts:
+        for account in [self._account] if self._account else self.accounts:
             sent_at = time.monotonic()
             [answer] = await self._frontier.claim(
                 self._run, [_PREFIX + account], owner=self._owner, seconds=self._life_seconds
@@ -89,3 +100,16 @@ class AccountClaim:
                     self.on_claimed(account)
                 return
         self._account = ""
+
+
+def account_egress(account: str) -> str:
+    """Return the name under which the frontier counts the hits of an account, where each has a budget of its own."""
+    return f"account-{account}"
+
+
+async def count_by_account(frontier: ValkeyFrontier, site: str) -> None:
+    """Have the frontier keep a budget for each account at the site: the scope of its policy becomes that of
+    addresses."""
+    policy = await frontier.domain_policy(site)
+    if policy.scope not in (BudgetScope.IP, BudgetScope.TYPE_IP):
+        await frontier.set_domain_policy(site, msgspec.structs.replace(policy, scope=BudgetScope.IP), expected=policy)

@@ -42,8 +42,8 @@ class LoginSteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """URL of the request."""
     basic: bool = False
     """True: user and password go with each request (RFC 7617)."""
-    spider: bool = False
-    """True: the method `login` of the crawl's spider logs in."""
+    spider: bool | str = False
+    """True: the method `login` of the crawl's spider logs in. A text: that of the spider of this name or file."""
     fields: dict[str, str] = {}
     """Field of the form or request, and the value of the account that goes there."""
     select: str = ""
@@ -150,7 +150,7 @@ def _steps(path: Path, steps: LoginSteps | None) -> LoginSteps | None:
     """Return the checked steps of a login. Raises BadInput."""
     if steps is None:
         return None
-    if bool(steps.form) + bool(steps.request) + steps.basic + steps.spider != 1:
+    if bool(steps.form) + bool(steps.request) + steps.basic + bool(steps.spider) != 1:
         raise BadInput(f"{path}: login: write one of form: URL, request: URL, basic: true and spider: true.")
     if steps.select:
         _check_selector(path, "login: select", steps.select)

@@ -244,7 +244,7 @@ class SiteSession:
                 jar.put(cookie)
             jar.note_changes(cookie.identity for cookie in self.account.cookies)
             self._has_page = bool(self.account.cookies)
-        return steps is not None and (steps.basic or steps.spider or bool(steps.token) or not len(jar))
+        return steps is not None and (steps.basic or bool(steps.spider) or bool(steps.token) or not len(jar))
 
     async def _log_in(self, request_for: Callable[[str], FetchRequest], send: Exchange) -> None:
         """Log in with new cookies. Raises LoginFailed."""

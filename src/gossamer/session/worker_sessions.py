@@ -21,12 +21,20 @@ class WorkerSessions:
         store: JarStore | None,
         login: SiteLogin | None = None,
         claim: AccountClaim | None = None,
+        *,
+        needs_account: bool = False,
     ) -> None:
-        """`store` None: cookies stay in this process. `login` and `claim`: of a crawl that logs in to a site."""
+        """`store` None: cookies stay in this process. `login` and `claim`: of a crawl that logs in to a site.
+        `needs_account`: it does, and this worker has no account."""
+        self._needs_account = needs_account or login is not None
         self._store = store
         self._login = login
         self._claim = claim
         self._sessions: OrderedDict[tuple[str, str], SiteSession] = OrderedDict()
+        self.in_use = 0
+        """Number of requests in progress."""
+        self.is_ending = False
+        """True: no request begins any more."""
         self.failure: LoginFailed | None = None
         """Reason why this worker fetches nothing more."""
         self.on_failure: Callable[[], None] = lambda: None
@@ -35,16 +43,18 @@ class WorkerSessions:
     @property
     def has_accounts(self) -> bool:
         """True: the crawl logs in, and each worker needs an account."""
-        return self._login is not None
+        return self._needs_account
 
     def session_for(self, site: str) -> SiteSession | None:
         """Return the session for requests to a registered domain. None: this worker may send none now, because it has
         no account, or because the login has failed."""
         login, account = self._login, None
+        if self._needs_account and login is None:
+            return None
         if login is not None:
             name = self._claim.account if self._claim is not None else ""
             account = next((one for one in login.accounts if one.name == name), None)
-            if account is None or self.failure is not None:
+            if account is None or self.failure is not None or self.is_ending:
                 return None
             if site != login.site:
                 login = account = None
@@ -70,3 +80,7 @@ class WorkerSessions:
             await session.close()
         if self._claim is not None:
             await self._claim.release()
+
+
+NO_ACCOUNT = WorkerSessions(None, needs_account=True)
+"""Sessions of a crawl with a login of which this worker has no account: it may send no request."""

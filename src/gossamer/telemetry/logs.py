@@ -166,7 +166,7 @@ class Troubles:
             self._notify(message)
 
 
-_OF_CRAWLS = ("robots", "proxies", "spider", "egress", "refusals")
+_OF_CRAWLS = ("robots", "proxies", "spider", "egress", "refusals", "login")
 """First words of the names of troubles that concern sites, proxies and spiders of single crawls."""
 
 

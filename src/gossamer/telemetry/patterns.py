@@ -11,7 +11,7 @@ import heapq
 
 import msgspec
 
-from gossamer.model.crawl import SHARED_POOL, CrawlId, Run
+from gossamer.model.crawl import SHARED_POOL, CrawlId, Run, workers_of
 from gossamer.model.growth import Growth, PatternCount
 from gossamer.model.info import CrawlInfo
 from gossamer.option_names import RequestNames, reader
@@ -115,7 +115,7 @@ def growth_sentences(info: CrawlInfo) -> list[str]:
 
 def growth_sentence(pattern: str, count: PatternCount, *, pool: str = "") -> str:
     """Return what grows, and what a person can do if it has no end. `pool`: the crawl's group of workers."""
-    named = (RequestNames() if pool == SHARED_POOL else reader.get()).named
+    named = (RequestNames() if workers_of(pool) == SHARED_POOL else reader.get()).named
     begin = f"{pattern} may have no end: {count.pages:,} pages so far, "
     example = f", for example {count.example}."
     match count.growth:

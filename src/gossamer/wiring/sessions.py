@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +19,17 @@ import msgspec
 from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
-from gossamer.model.crawl import BudgetScope, Run
+from gossamer.model.crawl import Run, login_of
+from gossamer.model.request import Lease
 from gossamer.option_names import named
-from gossamer.session.account_claim import AccountClaim
+from gossamer.session.account_claim import AccountClaim, account_egress, count_by_account
+from gossamer.session.service_logins import ServiceLogins
 from gossamer.session.session_file import SiteLogin, read_session_file
 from gossamer.session.stored_jar import JarStore
-from gossamer.session.worker_sessions import WorkerSessions
+from gossamer.session.worker_sessions import NO_ACCOUNT, WorkerSessions
 from gossamer.settings import Settings
-from gossamer.worker.loading import find_spider
+from gossamer.telemetry.logs import Troubles
+from gossamer.worker.loading import LoadedSpider, find_spider, make_spider
 from gossamer.worker.spider import Spider
 
 if TYPE_CHECKING:
@@ -47,28 +51,47 @@ def load_login(settings: Settings) -> SiteLogin | None:
         login = read_session_file(Path(settings.crawl.session), os.environ, now=time.time())
     except BadInput as error:
         raise BadInput(str(error), option="session") from None
+    check_budget(settings, login)
+    if login.steps is not None and login.steps.spider:
+        try:
+            check_login_method(_spider_of(settings, login))
+        except BadInput as error:
+            raise BadInput(f"{settings.crawl.session}: {error.detail}", option="session") from None
+    return login
+
+
+def _spider_of(settings: Settings, login: SiteLogin) -> LoadedSpider:
+    """Return the spider that logs in: the one that the session file names, else that of the crawl."""
+    name = login.steps.spider if login.steps is not None else False
+    return find_spider(name if isinstance(name, str) else settings.crawl.spider)
+
+
+def check_budget(settings: Settings, login: SiteLogin) -> None:
+    """Raise BadInput where a worker with these settings cannot count requests by account."""
     if login.budget == "account" and (settings.fetch.proxy_budget == "address" or settings.fetch.egress_url):
         raise BadInput(
             "budgets for each account and for each address cannot be combined. Write budget: site into the session "
             "file, or leave out fetch.proxy_budget and fetch.egress_url.",
             option="session",
         )
-    if login.steps is not None and login.steps.spider:
-        found = find_spider(settings.crawl.spider)
-        if getattr(found.make, "login", None) is Spider.login:
-            raise BadInput(
-                f"{settings.crawl.session}: login: the spider {found.name} has no method login. Write one, and name "
-                f"its file, for example {named('spider', 'shop.py')}.",
-                option="session",
-            )
-    return login
+
+
+def check_login_method(spider: LoadedSpider | Spider) -> None:
+    """Raise BadInput for a spider without a login of its own."""
+    made = type(spider) if isinstance(spider, Spider) else spider.make
+    if getattr(made, "login", None) is Spider.login:
+        raise BadInput(
+            f"login: the spider {spider.name} has no method login. Write one, and name its file, for example "
+            f"{named('spider', 'shop.py')}."
+        )
 
 
 def with_spider(login: SiteLogin, make: Callable[[], Spider]) -> SiteLogin:
-    """Return a login with its spider, if one logs in."""
+    """Return a login with its spider, if one logs in. `make` returns that of the crawl."""
     if login.steps is None or not login.steps.spider:
         return login
-    return msgspec.structs.replace(login, spider=make())
+    name = login.steps.spider
+    return msgspec.structs.replace(login, spider=make_spider(find_spider(name)) if isinstance(name, str) else make())
 
 
 class CrawlSessions:
@@ -76,13 +99,23 @@ class CrawlSessions:
 
     def __init__(self, frontier: ValkeyFrontier, keys: "MultiFernet | None") -> None:
         self._frontier = frontier
-        self._keys = keys
+        self.keys = keys
+        """The operator's keys. None: there are none."""
         self._by_run: OrderedDict[tuple[str, int], WorkerSessions] = OrderedDict()
         self.on_failure: Callable[[], None] = lambda: None
         """Called when a login has failed."""
+        self.service_logins: ServiceLogins | None = None
+        """Logins of the service; None: this worker knows of none."""
 
-    def of(self, run: Run) -> WorkerSessions:
-        """Return the sessions of a crawl that only keeps cookies."""
+    def of(self, lease: Lease) -> WorkerSessions:
+        """Return the sessions of a lease's crawl."""
+        run = lease.run
+        if lease.terms.session == "login" and (login := login_of(run.crawl.pool)):
+            return self.service_logins.sessions(login) if self.service_logins is not None else NO_ACCOUNT
+        return self._of_run(run)
+
+    def _of_run(self, run: Run) -> WorkerSessions:
+        """Return the sessions of a crawl of a command, or of one that only keeps cookies."""
         key = run.crawl.id.token, run.generation
         sessions = self._by_run.get(key)
         if sessions is None:
@@ -96,9 +129,9 @@ class CrawlSessions:
 
     def store(self, run: Run) -> JarStore | None:
         """Return the place of a crawl's stored cookies. None: there is no key, so each worker has its own."""
-        if self._keys is None:
+        if self.keys is None:
             return None
-        return JarStore(self._frontier, run, self._keys)
+        return JarStore(self._frontier, run, self.keys)
 
     def raise_failure(self) -> None:
         """Raise LoginFailed, if a login has failed."""
@@ -113,6 +146,8 @@ class CrawlSessions:
 
     async def close(self) -> None:
         """Store the last cookies."""
+        if self.service_logins is not None:
+            await self.service_logins.close()
         for sessions in self._by_run.values():
             await sessions.close()
 
@@ -139,7 +174,7 @@ async def logged_in(
         frontier, run, names, owner=holder.worker, life_seconds=_CLAIM_FACTOR * settings.worker.heartbeat
     )
     if login.budget == "account":
-        await _count_by_account(frontier, login.site)
+        await count_by_account(frontier, login.site)
         claim.on_claimed = lambda account: holder.set_egress(account_egress(account))
     own = WorkerSessions(sessions.store(run), login, claim)
     sessions.add(run, own)
@@ -154,14 +189,32 @@ async def logged_in(
         await own.close()
 
 
-def account_egress(account: str) -> str:
-    """Return the name under which the frontier counts the hits of an account, where each has a budget of its own."""
-    return f"account-{account}"
+def service_logins(
+    sessions: CrawlSessions,
+    settings: Settings,
+    frontier: ValkeyFrontier,
+    holder: ValkeyLeaseholder,
+    troubles: Troubles,
+    *,
+    spider: Callable[[str], Spider],
+) -> ServiceLogins:
+    """Return the logins of a service in a worker, which then uses them. `spider`: returns the spider of a name."""
+    sessions.service_logins = logins = ServiceLogins(
+        frontier,
+        holder,
+        sessions.keys,
+        troubles,
+        life_seconds=_CLAIM_FACTOR * settings.worker.heartbeat,
+        prepare=partial(_usable, settings, spider),
+    )
+    return logins
 
 
-async def _count_by_account(frontier: ValkeyFrontier, site: str) -> None:
-    """Have the frontier keep a budget for each account at the site: the scope of its policy becomes that of
-    addresses."""
-    policy = await frontier.domain_policy(site)
-    if policy.scope not in (BudgetScope.IP, BudgetScope.TYPE_IP):
-        await frontier.set_domain_policy(site, msgspec.structs.replace(policy, scope=BudgetScope.IP), expected=policy)
+def _usable(settings: Settings, spider: Callable[[str], Spider], login: SiteLogin) -> SiteLogin:
+    """Return a login of a service with its spider. Raises BadInput for one that this worker cannot use."""
+    check_budget(settings, login)
+    if login.steps is None or not login.steps.spider:
+        return login
+    found = spider(str(login.steps.spider))
+    check_login_method(found)
+    return msgspec.structs.replace(login, spider=found)

@@ -20,7 +20,7 @@ from gossamer.commit.committer import CommitLimits, Committer, VisitedPages
 from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.commit.worker_session import FrontierAccess
-from gossamer.errors import FrontierError
+from gossamer.errors import BadInput, FrontierError
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, HttpClients, PoolLimits
 from gossamer.fetch.egress import MAX_RESPONSE_BYTES, EgressMonitor
@@ -33,8 +33,9 @@ from gossamer.frontier.base import Lane
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import SHARED_POOL, Crawl, Run, Terms, site_concurrency
+from gossamer.model.crawl import SHARED_POOL, Crawl, CrawlId, Run, Terms, site_concurrency
 from gossamer.model.performance import StageLimits
+from gossamer.model.request import Lease
 from gossamer.net.resolve import Resolver
 from gossamer.policy.proxies import ProxyRests
 from gossamer.policy.robots import COMMAND_PATIENCE_SECONDS, RobotsPolicy
@@ -89,6 +90,9 @@ _PROXIES_POLL_SECONDS = 0.2
 of a proxy that rests are lost, or those of one that is back are not used."""
 _GROWTH_POLL_SECONDS = 5.0
 """Pause between two reports of pages that may have no end."""
+_LOGINS_POLL_SECONDS = 2.0
+"""Interval at which a worker of a service without logins asks for one. Longer starts the first crawl with a login
+later, shorter costs calls."""
 _OUTAGES_POLL_SECONDS = 30.0
 """Interval at which reports about proxies that no request needs any more are ended."""
 _MIN_CONNECTIONS = 512
@@ -229,6 +233,7 @@ async def open_worker(
                     _in_background(parts.tell_of_silence(worker)),
                     _in_background(parts.follow_proxies(holder)),
                     parts.logged_in(worker, holder),
+                    _in_background(parts.follow_logins(holder)),
                     _in_background(parts.report_growth()),
                 ):
                     yield worker
@@ -491,9 +496,32 @@ class _WorkerParts:
         if self._worker is not None:
             self._worker.stop()
 
-    def _sessions_of(self, run: Run) -> "WorkerSessions":
-        """Return the sessions of a crawl."""
-        return self._crawl_sessions().of(run)
+    def _sessions_of(self, lease: Lease) -> "WorkerSessions":
+        """Return the sessions of a lease's crawl."""
+        return self._crawl_sessions().of(lease)
+
+    async def follow_logins(self, holder: ValkeyLeaseholder) -> None:
+        """Hold accounts of the service's logins, from when there are any. Runs until it is cancelled."""
+        if self._pool != SHARED_POOL or self._run is not None:
+            return
+        await self._wait_for_logins()
+        from gossamer.wiring.sessions import service_logins  # imported late: most services have no logins
+
+        try:
+            sessions = self._crawl_sessions()
+        except BadInput as error:  # the keys are no keys
+            self.troubles.begin("login", f"This worker cannot log in: {error.detail}")
+            return
+        spider = partial(self._loaded_spiders.get, CrawlId("", self._pool))
+        await service_logins(sessions, self._settings, self._frontier, holder, self.troubles, spider=spider).follow()
+
+    async def _wait_for_logins(self) -> None:
+        """Return when the service has any logins."""
+        while True:
+            with contextlib.suppress(FrontierError):
+                if await self._frontier.logins.exist():
+                    return
+            await asyncio.sleep(_LOGINS_POLL_SECONDS)
 
     @asynccontextmanager
     async def logged_in(self, worker: Worker, holder: ValkeyLeaseholder) -> AsyncIterator[None]:
@@ -535,7 +563,7 @@ class _WorkerParts:
             terms,
             spider=self._loaded_spiders.get(run.crawl.id, spider),
             # Other workers of a service may run other spiders; a crawl of the command line has those of this machine.
-            available_spiders=None if run.crawl.pool == SHARED_POOL else self._available,
+            available_spiders=None if run.crawl.is_of_service else self._available,
             secret=self._frontier.secret,  # read each time: a frontier that lost its data gets another secret
             memory=self._memory,
             options=self._context_options,

@@ -18,7 +18,7 @@ from gossamer.extract.memory import new_href_memory
 from gossamer.fetch.exchange import header_lines
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import SHARED_POOL, QueryOrder, Run, Terms
+from gossamer.model.crawl import QueryOrder, Run, Terms
 from gossamer.model.request import DropReason, Lease
 from gossamer.policy.cache import BoundedCache
 from gossamer.policy.parameters import dropped_parameters
@@ -175,7 +175,7 @@ class Context:
         """Lower-case names of the request headers whose values records do not show."""
         self.proxy = terms.proxy or options.app_proxies.get(run.crawl.id.appid) or options.proxy or None
         """List of proxies, one of which each request goes through. None: no proxy."""
-        self.guard_proxy = run.crawl.pool == SHARED_POOL and terms.proxy is not None
+        self.guard_proxy = run.crawl.is_of_service and terms.proxy is not None
         """True: the proxy was named by a request to a service, so it must not reach the operator's private networks."""
         self.private_hosts = frozenset(terms.private_hosts)
         self._memory = memory

@@ -25,7 +25,6 @@ from gossamer.fetch.exchange import FetchResponse, header_lines
 from gossamer.fetch.faults import ResponseFault
 from gossamer.model.assets import ASSET_SPIDER, SCREENSHOTS, Asset, kind_of_response
 from gossamer.model.content import ContentChunk, ContentError, ContentOptions, PageContent, content_items
-from gossamer.model.crawl import SHARED_POOL
 from gossamer.model.extraction import rule_label
 from gossamer.model.record import Output, PageRecord
 from gossamer.model.request import Batch, Outcome, Payload, Settlement, pack
@@ -55,7 +54,7 @@ def add_items(context: Context, document: HtmlDocument | None, finished: Finishe
     page, rules = finished.outputs[0].record, context.rules
     if rules is None or not isinstance(page, PageRecord):
         return
-    counts = context.run.crawl.pool != SHARED_POOL  # workers of many crawls would mix up the counts of their rules
+    counts = not context.run.crawl.is_of_service  # workers of many crawls would mix up the counts of their rules
     if counts and not tally.rules:
         for at, rule in enumerate(rules.rules):
             tally.rules[rule_label(rule, at, len(rules.rules))] = RuleCount(fields=dict.fromkeys(rule.fields, 0))

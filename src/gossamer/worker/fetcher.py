@@ -76,7 +76,6 @@ from gossamer.worker.sitemaps import MAX_SITEMAP_BYTES, SitemapTurns
 
 if TYPE_CHECKING:
     from gossamer.fetch.backend import FetchBackend
-    from gossamer.model.crawl import Run
     from gossamer.render.backend import BrowserBackend
     from gossamer.session.site_session import SiteSession
     from gossamer.session.worker_sessions import WorkerSessions
@@ -118,8 +117,8 @@ class FetchPolicy(msgspec.Struct, frozen=True):
     proxies: WorkerProxies
     open_browser: "Callable[[], BrowserBackend]"
     """Returns the backend of rendered pages when the first one comes."""
-    sessions_of: "Callable[[Run], WorkerSessions]"
-    """Returns the sessions of a crawl that asks for them."""
+    sessions_of: "Callable[[Lease], WorkerSessions]"
+    """Returns the sessions of a lease whose crawl asks for them."""
     refusals: RefusalFinder = DEFAULT_FINDER
     """Finds out which responses are refusals by the site."""
 
@@ -289,8 +288,10 @@ class Fetcher:
         login, the request goes back."""
         lease = attempt.lease
         try:
-            sessions = self._sessions_of(lease.run)
+            sessions = self._sessions_of(lease)
             if lease.terms.session == "login" and not sessions.has_accounts:
+                if lease.run.crawl.is_of_service:
+                    return self._fail(attempt, "bad_request", "its crawl had begun without a login")
                 raise LoginFailed(f"This crawl needs a login. Start it with {named('session', 'FILE')} here, too.")
             session = sessions.session_for(lease.domain)
             if session is None:
@@ -310,7 +311,11 @@ class Fetcher:
         except Exception as error:
             return self._fail_unexpectedly(attempt, error)
         attempt.session = session
-        return await self._fetch_of_its_kind(attempt)
+        sessions.in_use += 1
+        try:
+            return await self._fetch_of_its_kind(attempt)
+        finally:
+            sessions.in_use -= 1
 
     async def _send_login(self, attempt: Attempt, request: FetchRequest) -> FetchResponse:
         """Charge a hit of the site, and send a request of a login."""
@@ -320,7 +325,7 @@ class Fetcher:
                 lambda: holder.charge_hit(lease.run, spider=lease.spider, domain=lease.domain, egress=lease.egress),
                 shard=lease.shard,
             )
-            if self._sessions_of(lease.run).session_for(lease.domain) is None:
+            if self._sessions_of(lease).session_for(lease.domain) is None:
                 raise LoginUnanswered("meanwhile the account was given to another worker")
             if wait == 0:
                 return await self._clients.fetch(request, attempt.context.terms.timeout_seconds)
@@ -347,7 +352,7 @@ class Fetcher:
             await session.renew(number, attempt.login_request, partial(self._send_login, attempt))
             session.repeat(request_id)
         except LoginFailed as error:
-            self._sessions_of(attempt.lease.run).fail(error)
+            self._sessions_of(attempt.lease).fail(error)
             return fetched, self._requeue(attempt, Outcome.FORWARDED)
         settlement = Settlement(attempt.lease, Outcome.FORWARDED, payload=attempt.packed_again())
         return fetched, FinishedLease(settlement, size=PAGE_OVERHEAD_BYTES)

@@ -16,7 +16,6 @@ from gossamer.errors import BadInput, ConnectionLost, FetchError, NotSentInTime,
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.fetch.proxies import parse_proxy, split_proxies
 from gossamer.fetch.robots_service import Fetch, Reroute
-from gossamer.model.crawl import SHARED_POOL
 from gossamer.policy.proxies import ProxyPool, ProxyRests
 from gossamer.policy.robots import RobotsOutcome, classify_status
 from gossamer.telemetry.logs import Troubles
@@ -130,7 +129,7 @@ class _Outages:
     @staticmethod
     def _owner(attempt: Attempt) -> str:
         crawl = attempt.context.run.crawl
-        return f"the application {crawl.id.appid}" if crawl.pool == SHARED_POOL else "this crawl"
+        return f"the application {crawl.id.appid}" if crawl.is_of_service else "this crawl"
 
 
 class _ReroutedFetch:

@@ -16,7 +16,9 @@ from gossamer.model.request import Batch
 CRAWL = Crawl(
     id=CrawlId("app", "one"), order=Order.LIFO, max_pages=3, rate=Rate(2, 1.5), concurrency=4, keep_failed=True
 )
-CALL = codec.LeaseCall(shard=0, worker="w-1", egress="", charged=0.0, called_ms=1000.0, first_id=1 << 20, last=())
+CALL = codec.LeaseCall(
+    shard=0, worker="w-1", turn=codec.LeaseTurn("shared", ""), charged=0.0, called_ms=1000.0, first_id=1 << 20, last=()
+)
 
 
 def _stored(entry: bytes) -> bytes:

@@ -22,7 +22,7 @@ from gossamer.fetch.proxies import first_proxy
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import SHARED_POOL, Terms
+from gossamer.model.crawl import SHARED_POOL, Terms, workers_of
 from gossamer.model.info import SpiderCounts, UrlInfo
 from gossamer.model.record import PageRecord
 from gossamer.model.request import DropReason
@@ -237,7 +237,7 @@ async def _browser_wait(frontier: ValkeyFrontier, crawl: KnownCrawl, known: UrlI
     if crawl.info is None or not known.render or known.place not in ("queued", "later"):
         return ""
     pool = crawl.info.pool
-    return "" if pool in await frontier.browser_workers() else browser_command(pool)
+    return "" if workers_of(pool) in await frontier.browser_workers() else browser_command(pool)
 
 
 async def _robots_wait(

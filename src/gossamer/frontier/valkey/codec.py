@@ -390,13 +390,22 @@ def unpack_lease(packed: bytes) -> tuple[StoredLease, bytes]:
     return stored, entry[_STRING_HEADER_BYTES.get(entry[0], 0) :]
 
 
+class LeaseTurn(NamedTuple):
+    """Requests that one lease call asks for. A worker with several turns takes them one after the other."""
+
+    pool: str
+    """Crawls whose requests are leased."""
+    egress: str
+    """Name of the address that they leave from, or of the account that they are counted for."""
+
+
 class LeaseCall(NamedTuple):
     """A call of lease.lua: what is the same for all leases that it got."""
 
     shard: int
     worker: str
     """Name of the session that leased."""
-    egress: str
+    turn: "LeaseTurn"
     charged: float
     """When the hits were charged, on the process's monotonic clock."""
     called_ms: float
@@ -439,7 +448,7 @@ def decode_lease(
         call.charged,
         (start_ms - call.called_ms) / 1000 if start_ms > call.called_ms else 0.0,
         spacing_ms / 1000 if spacing_ms > 0 else 0.0,
-        call.egress,
+        call.turn.egress,
         spacing_ms < 0,
         index in call.last,
         render,

@@ -27,7 +27,7 @@ class EventList:
     async def pending_events(
         self, *, limit: int = 100, shard: int | None = None, publisher: str = ""
     ) -> list[CrawlEvent]:
-        """Return the ends of runs of the pool `shared` that are not acknowledged yet, oldest first (`shard`: only of
+        """Return the ends of runs of a service that are not acknowledged yet, oldest first (`shard`: only of
         crawls with this home shard). Repeated calls return the same until `acknowledge_events`, or the retention ends.
 
         There is one event per run, and one for each spider's part that was stopped or expired by itself. There is none

@@ -39,6 +39,7 @@ from gossamer.frontier.valkey.identity import FrontierIdentity, ValkeySpiderRegi
 from gossamer.frontier.valkey.imports import CrawlImport
 from gossamer.frontier.valkey.keys import KeyPattern, check_names, home_shard, shard_of
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
+from gossamer.frontier.valkey.logins import LoginRegistry
 from gossamer.frontier.valkey.maintenance import ShardMaintenance
 from gossamer.frontier.valkey.policies import PolicyStore
 from gossamer.frontier.valkey.queries import FrontierQueries
@@ -103,6 +104,8 @@ class ValkeyFrontier(FrontierQueries, PolicyStore, EventList):
         self._identity = identity
         self.spiders = ValkeySpiderRegistry(commands, identity)
         """The spiders that processes have announced."""
+        self.logins = LoginRegistry(commands)
+        """Logins of a service."""
         self._dead_after_ms = int(dead_after_seconds * 1000)
         self._retention_ms = int(retention_seconds * 1000)
         self._stop_marker_ms = int(stop_marker_seconds * 1000)
@@ -522,7 +525,7 @@ class ValkeyFrontier(FrontierQueries, PolicyStore, EventList):
     ) -> int:
         """Stop (or expire) a crawl or one spider's part of it; returns how many waiting requests were purged. A crawl
         that has finished stays so: nothing is left to stop, and a later submission begins a new run. Only one that has
-        workers of its own (a pool besides SHARED_POOL) which wait for more is stopped all the same, to end them.
+        workers of its own (its pool is none of a service) which wait for more is stopped all the same, to end them.
 
         From the next lease on none of its requests is handed out; leased ones may still be settled. A repeated call
         purges 0."""

@@ -204,6 +204,15 @@ class KeyPattern(StrEnum):
     """Sorted set, shard 0 only: "<pool>|<worker>" of the workers with a browser, by the time until which they count as
     alive. Rows are deleted with a later announcement; expires with the last one."""
 
+    LOGINS = "logins"
+    """Sorted set, shard 0 only: names of the logins of a service, by when they end, epoch ms of the process that stored
+    them. Rows are deleted with the login, or when another one is stored after its end."""
+    LOGIN = "login:{name}"
+    """String, shard 0 only: a login of a service (see `logins`), in which secrets are encrypted. Expires at its end."""
+    LOGIN_FAILURES = "login-failures:{name}"
+    """Hash, shard 0 only: account of a login -> why its login has failed. Deleted with the login, and when it is stored
+    again or to be tried again; expires 90 days after the last failure."""
+
     # --- unfinished operations and ends -------------------------------------------------------------------------------
 
     IDLE = "idle"

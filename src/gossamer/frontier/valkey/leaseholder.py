@@ -24,6 +24,7 @@ from functools import partial
 from gossamer.errors import FrontierUnavailable
 from gossamer.frontier.base import RedirectPermit
 from gossamer.frontier.valkey import codec
+from gossamer.frontier.valkey.codec import LeaseTurn
 from gossamer.frontier.valkey.commands import ScriptCommands
 from gossamer.frontier.valkey.keys import check_names, shard_of
 from gossamer.frontier.valkey.runs import rebalance_budget, try_finish
@@ -117,6 +118,9 @@ class ValkeyLeaseholder:
         self._names = list(names)
         self._leases_nothing = False
         """True: all that this worker could lease is to be rendered, and that rests."""
+        self._added_pools: dict[str, str] = {}
+        """Egress of each further pool that is leased from. Empty: those of the worker."""
+        self._added_listeners: dict[str, asyncio.Task[None]] = {}
         self._use_egresses((egress,))
         self._background = BackgroundSteps(self._woken.set)
         self._listener: asyncio.Task[None] | None = None
@@ -135,13 +139,23 @@ class ValkeyLeaseholder:
 
     async def start(self) -> None:
         """Begin to listen for announcements of new requests."""
-        ready = asyncio.Event()
-        self._listener = asyncio.create_task(self._listen(ready))
-        await ready.wait()
+        self._listener = await self._start_listening(self._pool)
 
-    async def _listen(self, ready: asyncio.Event) -> None:
-        """Hear the announcements of new requests, until cancelled. Sets `ready` when the first can be heard."""
-        channel = self._commands.keys[0].wake_channel(self._pool)
+    async def _start_listening(self, pool: str) -> asyncio.Task[None]:
+        """Begin to listen for announcements of new requests in a pool. Returns the task that does."""
+        ready = asyncio.Event()
+        listener = asyncio.create_task(self._listen(pool, ready))
+        try:
+            await ready.wait()
+        except BaseException:
+            listener.cancel()
+            raise
+        return listener
+
+    async def _listen(self, pool: str, ready: asyncio.Event) -> None:
+        """Hear the announcements of new requests in a pool, until cancelled. Sets `ready` when the first can be
+        heard."""
+        channel = self._commands.keys[0].wake_channel(pool)
         async for message in self._commands.shards.subscribe(channel, ready):
             if message is None:  # a gap: any shard may have announced requests
                 self._wake(self._sessions)
@@ -184,7 +198,7 @@ class ValkeyLeaseholder:
         """Lease requests into `_leased`, from one group of shards after the other until there are enough.
 
         A shard that gave its whole share may have more, so it is asked again after the others; so is one of which
-        another egress has its turn.
+        another turn is due.
         """
         await self._rebalance_starving()
         pending = deque(self._sessions_to_ask())
@@ -268,23 +282,23 @@ class ValkeyLeaseholder:
     async def _lease_shard(self, session: ShardSession, limit: int) -> int:
         """Make one lease call and process its reply; returns how many requests it leased."""
         announcements = session.announcements
-        answer = await session.lease(limit, self._pool, self._retention_ms)
+        answer = await session.lease(limit, self._retention_ms)
         session.on_reply()
         if answer is None:  # its leases there are lost; the next call asks under the new name
             return 0
         (_, due_ms, rows, crawls_and_terms, starved, idle, enroll, *_), call = answer  # see the head of lease.lua
-        leases, egress = self._decoder.decode(call, rows, crawls_and_terms), call.egress
+        leases = self._decoder.decode(call, rows, crawls_and_terms)
         session.held.update([lease.id for lease in leases])
         self._leased += leases
         more_may_be_due = len(leases) >= limit or session.announcements != announcements
-        session.set_due(egress, 0.0 if more_may_be_due else self._time_to_ask(session, due_ms))
+        session.set_due(call.turn, 0.0 if more_may_be_due else self._time_to_ask(session, due_ms))
         if len(self._sessions) > 1:
             for token in starved:
                 session.starving.setdefault(token.decode(), 0.0)
         for token in idle:
             await self._try_finish(token.decode())
         if enroll:
-            await self._enroll_egress(session, egress)
+            await self._enroll_egress(session, call.turn.egress)
         return len(leases)
 
     def _time_to_ask(self, session: ShardSession, due_ms: bytes) -> float:
@@ -365,8 +379,8 @@ class ValkeyLeaseholder:
         self, session: ShardSession, idle: Sequence[bytes], budget_used: Sequence[bytes]
     ) -> None:
         """Start what settlements may have caused: the end of a run, or a new share of a page budget."""
-        if len(self._egresses) > 1:
-            session.make_due()  # a request that has ended may make others due for each egress
+        if len(session.turns) > 1:
+            session.make_due()  # a request that has ended may make others due for each turn
         for token in idle:
             await self._try_finish(token.decode())
         for token in budget_used:
@@ -433,9 +447,35 @@ class ValkeyLeaseholder:
 
     def _use_egresses(self, egresses: Sequence[str]) -> None:
         self._egresses = tuple(egress or _NO_EGRESS for egress in egresses) or (_NO_EGRESS,)
+        self._set_turns()
+
+    def _set_turns(self) -> None:
+        """Set what lease calls ask for: requests of each pool, for each egress that it is leased for."""
+        turns = [LeaseTurn(self._pool, egress) for egress in self._egresses]
+        for pool, own in self._added_pools.items():
+            turns += [LeaseTurn(pool, egress) for egress in ((own,) if own else self._egresses)]
         for session in self._sessions:
-            session.egresses = self._egresses
-            session.make_due()  # requests that are due for one egress may not be for another
+            session.turns = turns
+            session.make_due()  # requests that are due for one turn may not be for another
+
+    async def add_pool(self, pool: str, *, egress: str = "") -> None:
+        """Also lease the requests of another pool, from now on. `egress`: the one that they are leased for, as for
+        `set_egress`; empty: those of the worker. May be repeated."""
+        check_names(pool, egress)
+        if self._added_pools.get(pool) == egress:
+            return
+        if pool not in self._added_listeners:
+            self._added_listeners[pool] = await self._start_listening(pool)
+        self._added_pools[pool] = egress
+        self._set_turns()
+        self._woken.set()
+
+    def remove_pool(self, pool: str) -> None:
+        """Lease no more requests of a pool that was added. May be repeated."""
+        if self._added_pools.pop(pool, None) is not None:
+            self._set_turns()
+        if (listener := self._added_listeners.pop(pool, None)) is not None:
+            listener.cancel()
 
     async def wait_for_work(self, *, timeout_seconds: float) -> None:
         """Return when a request may be due, when new requests arrived, or after `timeout_seconds`."""
@@ -449,6 +489,11 @@ class ValkeyLeaseholder:
             return math.inf
         due = min([session.due, *session.starving.values()]) - self._time()
         return due if session.error is None else max(due, session.retry_at - time.monotonic())
+
+    @property
+    def stored_names(self) -> Sequence[str]:
+        """Names under which the requests that it leases are stored (see `codec.lane_names`)."""
+        return self._names
 
     @property
     def has_later_work(self) -> bool:
@@ -525,11 +570,13 @@ class ValkeyLeaseholder:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._listener is not None:
-            self._listener.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._listener
-            self._listener = None
+        for listener in (self._listener, *self._added_listeners.values()):
+            if listener is not None:
+                listener.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await listener
+        self._listener = None
+        self._added_listeners.clear()
         await self._background.close()
         await asyncio.gather(*map(self._leave, [session for session in self._sessions if session.joined]))
 

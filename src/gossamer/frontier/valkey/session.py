@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import msgspec
 
 from gossamer.errors import FrontierError, FrontierUnavailable, LeaseLost
-from gossamer.frontier.valkey.codec import LeaseCall, pack_tail
+from gossamer.frontier.valkey.codec import LeaseCall, LeaseTurn, pack_tail
 from gossamer.frontier.valkey.commands import Argument, ScriptCommands
 from gossamer.frontier.valkey.keys import KeyPattern
 from gossamer.model.request import Outcome, Settlement
@@ -94,12 +94,12 @@ class ShardSession:
         self.held: set[int] = set()
         """Ids of unsettled leases of `name`. `renew` replaces the set, because calls under the old name may still be
         changing it."""
-        self.egresses: Sequence[str] = ("",)
-        """Egresses (names of addresses that requests leave from) that lease calls take turns for. At least one."""
-        self._dues: dict[str, float] = {}
-        """By egress: when the shard has requests again for it."""
-        self._unanswered_egress = ""
-        """Egress of the lease call without a reply."""
+        self.turns: Sequence[LeaseTurn] = (LeaseTurn("", ""),)
+        """Turns that lease calls take. At least one."""
+        self._dues: dict[LeaseTurn, float] = {}
+        """When the shard has requests again for a turn."""
+        self._unanswered_turn = self.turns[0]
+        """Turn of the lease call without a reply."""
         self.has_later_work = False
         """At the last lease call, requests waited that were not due yet."""
         self.has_capped_work = False
@@ -122,7 +122,7 @@ class ShardSession:
     @property
     def due(self) -> float:
         """Time at which the shard has requests again, as far as it announced, on the leaseholder's clock."""
-        return min(self._dues.get(egress, 0.0) for egress in self.egresses)
+        return min(self._dues.get(turn, 0.0) for turn in self.turns)
 
     def lease_names(self, names: Sequence[str]) -> None:
         """Also lease requests that are stored under these names."""
@@ -135,26 +135,25 @@ class ShardSession:
         self.make_due()
 
     def make_due(self) -> None:
-        """Ask the shard again for each egress."""
+        """Ask the shard again for each turn."""
         self._dues.clear()
 
-    def set_due(self, egress: str, due: float) -> None:
-        """Set when the shard is to be asked again for an egress."""
-        self._dues.pop(egress, None)
-        self._dues[egress] = due  # the last one: of those that are due at the same time, the first is asked first
-        if len(self._dues) > len(self.egresses):
-            self._dues = {name: self._dues[name] for name in self.egresses if name in self._dues}
+    def set_due(self, turn: LeaseTurn, due: float) -> None:
+        """Set when the shard is to be asked again for a turn."""
+        self._dues.pop(turn, None)
+        self._dues[turn] = due  # the last one: of those that are due at the same time, the first is asked first
+        if len(self._dues) > len(self.turns):
+            self._dues = {one: self._dues[one] for one in self.turns if one in self._dues}
 
     def has_turns(self, now: float) -> bool:
-        """Return whether the shard is to be asked at once for another egress, at this time of the leaseholder's
-        clock."""
-        return len(self.egresses) > 1 and self.lease_task is None and self.due <= now
+        """Return whether the shard is to be asked at once for another turn, at this time of the leaseholder's clock."""
+        return len(self.turns) > 1 and self.lease_task is None and self.due <= now
 
-    def _next_egress(self) -> str:
-        """Return the egress of the next lease call: one that was not asked for since `make_due`, else the one that is
+    def _next_turn(self) -> LeaseTurn:
+        """Return the turn of the next lease call: one that was not asked for since `make_due`, else the one that is
         due first."""
-        order = {egress: position for position, egress in enumerate(self._dues)}
-        return min(self.egresses, key=lambda egress: (self._dues.get(egress, 0.0), order.get(egress, -1)))
+        order = {turn: position for position, turn in enumerate(self._dues)}
+        return min(self.turns, key=lambda turn: (self._dues.get(turn, 0.0), order.get(turn, -1)))
 
     @property
     def joined(self) -> bool:
@@ -207,7 +206,7 @@ class ShardSession:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    async def lease(self, limit: int, pool: str, retention_ms: int) -> tuple[Any, LeaseCall] | None:
+    async def lease(self, limit: int, retention_ms: int) -> tuple[Any, LeaseCall] | None:
         """Lease requests; returns the reply of lease.lua, and what the leases have in common. None: the name was
         declared dead, ask again.
 
@@ -216,13 +215,13 @@ class ShardSession:
         if self._unanswered_since is None:
             self._call_number += 1
             self._unanswered_since = time.monotonic()
-            self._unanswered_egress = self._next_egress()
-        name, sent_at, egress = self.name, self._unanswered_since, self._unanswered_egress
+            self._unanswered_turn = self._next_turn()
+        name, sent_at, turn = self.name, self._unanswered_since, self._unanswered_turn
         may_wait = self._commands.count > 1 and outbox_wait(self._commands.load(self.shard)) > 0
         left_out = self._left_out
         names = [name for name in self._stored_names if name not in left_out] if left_out else self._stored_names
         call = self._commands.call(
-            self.shard, "lease", name, self._call_number, limit, pool, egress, retention_ms,
+            self.shard, "lease", name, self._call_number, limit, turn.pool, turn.egress, retention_ms,
             _NAMES_LAST if may_wait else _MAY_WAIT,
             int(self._call_number == self._first_call), *names,
         )  # fmt: skip
@@ -235,7 +234,7 @@ class ShardSession:
         self.has_later_work, self.has_capped_work = reply[1] != b"", bool(reply[7])
         self._stored_names.append(self._stored_names.pop(0))  # the first spider is served first: another one next time
         first_id = self._call_number * _IDS_A_CALL
-        return reply, LeaseCall(self.shard, name, egress, charged, float(reply[-1].split()[-1]), first_id, reply[-2])
+        return reply, LeaseCall(self.shard, name, turn, charged, float(reply[-1].split()[-1]), first_id, reply[-2])
 
     async def settle(
         self, name: str, calls: Iterable["SettleCall"], *, retention_ms: int, data_epoch: int | None = None

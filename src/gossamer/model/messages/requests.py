@@ -15,6 +15,7 @@ from gossamer.errors import RequestRejected
 from gossamer.model.assets import read_kinds
 from gossamer.model.content import ContentOptions, content_options_for
 from gossamer.model.crawl import (
+    SHARED_POOL,
     ChangeLevel,
     Crawl,
     CrawlId,
@@ -24,6 +25,7 @@ from gossamer.model.crawl import (
     RevisitOptions,
     RevisitRule,
     Terms,
+    login_pool,
 )
 from gossamer.model.extraction import Extraction, read_extraction
 from gossamer.model.logouts import NEVER_FOLLOWED
@@ -188,6 +190,8 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
     """True: accept the request even if no worker has a browser yet."""
     session: Literal["", "cookies"] = ""
     """cookies: cookies that a site sets are sent to it."""
+    login: str = ""
+    """Name of the login by which its pages are fetched."""
     timeout: float | None = None
     retries: int | None = None
     fresh: bool = False
@@ -223,6 +227,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             concurrency=self.domain_concurrency,
             idle_seconds=idle_seconds,
             keep_all_failed=True,
+            pool=login_pool(self.login) if self.login else SHARED_POOL,
         )
 
     def rules(self) -> Extraction | None:
@@ -240,7 +245,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             domain_max_pending=domain_max_pending,
             allowed_domains=self.allowed_domains or None,
             allow_regex=self.allow_regex or None,
-            deny_regex=(*(self.deny_regex or ()), *(NEVER_FOLLOWED if self.session else ())) or None,
+            deny_regex=(*(self.deny_regex or ()), *(NEVER_FOLLOWED if self.session or self.login else ())) or None,
             deny_extensions=self.deny_extensions,
             expires=float(self.expires),
             useragent=self.useragent,
@@ -271,7 +276,7 @@ class CrawlRequest(msgspec.Struct, frozen=True, kw_only=True):
             render_capture=self.render_capture or (),
             render_terms=self._render_terms(),
             recrawl=None if self.recrawl is None else self.recrawl.options(),
-            session=self.session,
+            session="login" if self.login else self.session,
         )
 
     def _render_terms(self) -> RenderTerms | None:

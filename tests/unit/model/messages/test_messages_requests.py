@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gossamer.errors import RequestRejected
-from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Terms
+from gossamer.model.crawl import Crawl, CrawlId, Order, Rate, Terms, login_of
 from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.model.messages.reader import MessageReader
 from gossamer.model.messages.requests import CrawlRequest
@@ -142,3 +142,12 @@ def test_times_that_are_meant(expires: int) -> None:
 def test_times_that_cannot_be_meant(expires: int, words: str) -> None:
     with pytest.raises(RequestRejected, match=f"expires: .*{words}"):
         crawl(expires=expires).check_expires(now=NOW)
+
+
+def test_the_crawl_of_a_login_is_in_the_pool_of_that_login() -> None:
+    message = {"appid": "testapp", "crawlid": "abc", "url": "http://example.com/", "login": "shop"}
+    _, request = MessageReader().read(message)
+    crawl = request.crawl(idle_seconds=0.0)
+    assert (crawl.pool, login_of(crawl.pool), crawl.is_of_service) == ("login:shop", "shop", True)
+    terms = request.terms(domain_max_pages=None, domain_max_pending=None)
+    assert (terms.session, terms.deny_regex) == ("login", NEVER_FOLLOWED)

@@ -17,8 +17,7 @@ local function end_run(token, at, retention, spiders)
   for k = 1, #spiders, 2 do
     local spider = spiders[k]
     local ended, expires = unpack(redis.call("HMGET", key, "st:" .. spider, "x:" .. spider))
-    expires = tonumber(expires or 0)
-    if not ended and expires > 0 and expires <= at then
+    if not ended and tonumber(expires or 0) > 0 and tonumber(expires) <= at then
       redis.call("HSET", key, "st:" .. spider, "e")
       redis.call("HDEL", key, "x:" .. spider)
       redis.call("ZREM", BASE .. "expiries", token .. "|" .. spider)

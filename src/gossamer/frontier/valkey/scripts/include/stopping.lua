@@ -4,15 +4,14 @@
 -- deletes the note only if no other end came meanwhile. So a stop whose process died is carried out by maintenance.
 -- BASE and now are in shard.lua; other names that are not declared below, in these files or their includes:
 -- include run_end
+-- include service_pools
 -- include unlist
-
-local SHARED_POOL = "shared" -- pool of the service's workers: SHARED_POOL in model/crawl.py
 
 -- Whether a worker of the crawl's own pool waits for more of the crawl, though nothing is left: a Scrapy process whose spider
 -- wants to stay open. Workers of the service wait for any crawl. The home shard knows: an idle worker asks all shards.
 local function is_awaited(packed_crawl)
-  local pool = cmsgpack.unpack(packed_crawl)[3]
-  if pool ~= SHARED_POOL then
+  if not is_of_service(packed_crawl) then
+    local pool = cmsgpack.unpack(packed_crawl)[3]
     for _, worker in ipairs(redis.call("ZRANGE", BASE .. "wait:" .. pool, 0, -1)) do
       if redis.call("ZSCORE", BASE .. "workers", worker) then
         return true
