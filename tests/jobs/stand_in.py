@@ -120,10 +120,15 @@ def list_spiders(folder: str) -> None:
         json.dump(["quick"], file)
 
 
+def main() -> None:
+    """Run the command line of Gossamer with this file as the runner."""
+    from tests.servers import quick_runner
+
+    quick_runner.main(__file__)
+
+
 if __name__ == "__main__":
     if sys.argv[1] in ("crawl", "list"):
         {"crawl": crawl, "list": list_spiders}[sys.argv[1]](sys.argv[2])
     else:
-        from tests.servers.quick_runner import main
-
-        main(__file__)
+        main()

@@ -1,8 +1,9 @@
 """Processes that begin with their libraries loaded, for those that take longer to load them than for all they then do.
 
-A nursery is a process that has loaded libraries of others, nothing of ours, and has done nothing else. What is forked
-from it is a process like any other: memory, signals and end are its own, and whatever of ours it needs it loads itself.
-There are two, that take turns: what works together has different hash seeds, as processes of different machines have.
+A nursery is a process that has loaded libraries of others, hardly anything of ours, and has done nothing else. What is
+forked from it is a process like any other: memory, signals and end are its own, and what else it needs it loads itself.
+There are two for each set of libraries, that take turns: what works together has different hash seeds, as processes of
+different machines have.
 """
 
 import atexit
@@ -23,8 +24,10 @@ from typing import Any, NoReturn, Self
 
 import msgspec
 
+from tests.servers.program import python
+
 _ROOT = Path(__file__).parents[2]
-_LIBRARIES = (
+_OF_SCRAPY = (
     "ada_url",
     "hiredis",
     "httptools",
@@ -41,9 +44,39 @@ _LIBRARIES = (
     "xxhash",
     "yaml",
 )
+_OF_SERVERS = (
+    "ada_url",
+    "cronsim",
+    "cryptography.x509",
+    "fastapi.openapi.utils",
+    "fastapi.staticfiles",
+    "gossamer.api.app",
+    "gossamer_platform.v1.app",
+    "hiredis",
+    "httptools",
+    "httpx",
+    "jinja2",
+    "jsonschema_rs",
+    "msgspec.json",
+    "multiprocessing",
+    "psycopg",
+    "pydantic",
+    "re2",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.dialects.sqlite",
+    "starlette.middleware.base",
+    "uvicorn.protocols.http.h11_impl",
+    "xxhash",
+    "zstandard",
+)
+"""Libraries of the commands that serve: services, managers and nodes. Of ours, the APIs: FastAPI needs longer for their
+declarations than a command for the rest of its start."""
+_LIBRARIES = {"scrapy": _OF_SCRAPY, "servers": _OF_SERVERS}
 _START_SECONDS = 60.0
 SCRAPY = "tests.servers.scrapy_command"
 """Module that is Scrapy's command line."""
+GOSSAMER = "gossamer.__main__"
+"""Module that is Gossamer's."""
 _NUMBER = struct.Struct("!i")
 
 
@@ -69,16 +102,17 @@ class Reared:
         log: Path,
         folder: Path = _ROOT,
         appends: bool = False,
+        libraries: str = "scrapy",
     ) -> None:
         """Run `main` of this module, whose answer is the exit code. Both of its streams go to `log`, which is emptied
         unless `appends`. `environment` is all of it; of what Python itself reads at its start, only PYTHONPATH has an
-        effect."""
+        effect. `libraries`: those that it begins with, "scrapy" or "servers"."""
         log.open("ab" if appends else "wb").close()
         self.returncode: int | None = None
         self._reports, theirs = socket.socketpair()
         order = _Order(module, [*arguments], dict(environment), str(log), str(folder))
         with theirs:
-            socket.send_fds(next(_nurseries()), [msgspec.json.encode(order) + b"\n"], [theirs.fileno()])
+            socket.send_fds(next(_nurseries(libraries)), [msgspec.json.encode(order) + b"\n"], [theirs.fileno()])
         self._reports.settimeout(_START_SECONDS)
         self.pid = self._heard()
 
@@ -127,16 +161,36 @@ class Reared:
         self.send_signal(signal.SIGKILL)
 
 
+def serve_in(
+    folder: Path, arguments: Sequence[str], *, environment: Mapping[str, str], log: Path
+) -> "Reared | subprocess.Popen[bytes]":
+    """Run a command of Gossamer that serves, in a session of its own. Both of its streams are appended to `log`."""
+    if python() == sys.executable:
+        return Reared(
+            GOSSAMER, arguments, environment=environment, log=log, folder=folder, appends=True, libraries="servers"
+        )
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [python(), "-m", "gossamer", *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=dict(environment),
+            start_new_session=True,
+        )
+
+
 @cache
-def _nurseries() -> Iterator[socket.socket]:
+def _nurseries(libraries: str) -> Iterator[socket.socket]:
     """Where orders go, by turns."""
-    return itertools.cycle([_open(), _open()])
+    return itertools.cycle([_open(libraries), _open(libraries)])
 
 
-def _open() -> socket.socket:
+def _open(libraries: str) -> socket.socket:
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "tests.servers.nursery", str(theirs.fileno())]
+        command = [sys.executable, "-m", "tests.servers.nursery", str(theirs.fileno()), libraries]
         process = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
 
     def end() -> None:
@@ -150,9 +204,9 @@ def _open() -> socket.socket:
 # --- in the nursery ---------------------------------------------------------------------------------------------------
 
 
-def _serve(orders: socket.socket) -> NoReturn:
+def _serve(orders: socket.socket, libraries: Sequence[str]) -> NoReturn:
     """Until nobody has orders any more."""
-    for library in _LIBRARIES:
+    for library in libraries:
         importlib.import_module(library)
     gc.freeze()
     # A Ctrl-C at the terminal is for whoever ordered, who then ends them.
@@ -203,4 +257,4 @@ def _become(order: _Order) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), _LIBRARIES[sys.argv[2]])

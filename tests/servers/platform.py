@@ -4,19 +4,17 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.servers import crawling
+from tests.servers.nursery import Reared, serve_in
 from tests.servers.open_python import OpenPython
 from tests.servers.scrapyd import WAIT_SECONDS, until
 from tests.servers.valkey import free_ports
 
-_ROOT = Path(__file__).parents[2]
 _END_SECONDS = 60.0
 
 
@@ -35,15 +33,8 @@ class PlatformProcess:
         """`output`: file below `folder` for what it says. `quick`: jobs are not run by Scrapy, but by
         tests/jobs/stand_in.py, which notes when they run. `python`: interpreter, if not that of the tests."""
         self.folder = folder
-        self._environment = {**os.environ}
-        self._command = crawling.command(*arguments)
-        if python is not None:
-            self._command[0] = python.path
-            self._environment |= python.environment
-        if quick:
-            self._environment["PYTHONPATH"] = str(_ROOT)
-            self._command = [sys.executable, "-m", "tests.jobs.stand_in", *arguments]
-        self.process: subprocess.Popen[bytes] | None = None
+        self._arguments, self._quick, self._python = arguments, quick, python
+        self.process: Reared | subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / output
 
@@ -54,16 +45,31 @@ class PlatformProcess:
 
     def launch(self) -> None:
         """Start it; return at once."""
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self._command,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,
+        environment = {**os.environ}
+        if self._python is not None:
+            command = [self._python.path, "-m", "gossamer", *self._arguments]
+            with self._log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    command,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment | self._python.environment,
+                    start_new_session=True,
+                )
+        elif self._quick:
+            self.process = Reared(
+                "tests.jobs.stand_in",
+                self._arguments,
+                environment=environment,
+                log=self._log,
+                folder=self.folder,
+                appends=True,
+                libraries="servers",
             )
+        else:
+            self.process = serve_in(self.folder, self._arguments, environment=environment, log=self._log)
 
     def said(self) -> str:
         """What it has written so far."""

@@ -5,7 +5,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from tests.servers import crawling
+from tests.servers.nursery import Reared, serve_in
 from tests.servers.valkey import free_ports
 
 _START_SECONDS = 60.0
@@ -101,31 +100,38 @@ class Scrapyd:
         self._environment = {**os.environ, **(environment or {})}
         [self.port] = free_ports(1)
         self._log = folder / "scrapyd.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Reared | subprocess.Popen[bytes] | None = None
         (folder / "scrapyd.conf").write_text(f"[scrapyd]\nhttp_port = {self.port}\nitems_dir = items\n{conf}\n")
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=WAIT_SECONDS)
 
     def start(self) -> None:
         """Return when it serves."""
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self._command("scrapyd", "--log-level", "info"),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,
+        arguments = ("scrapyd", "--log-level", "info")
+        if self._python:
+            command = [self._python, "-m", "gossamer", *arguments]
+            with self._log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    command,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+        elif self._quick:
+            self.process = Reared(
+                "tests.servers.quick_runner",
+                arguments,
+                environment=self._environment,
+                log=self._log,
+                folder=self.folder,
+                appends=True,
+                libraries="servers",
             )
+        else:
+            self.process = serve_in(self.folder, arguments, environment=self._environment, log=self._log)
         until(self._serves, seconds=_START_SECONDS, what=self.said)
-
-    def _command(self, *arguments: str) -> list[str]:
-        if self._quick:
-            # The folder of the tests is on the path of this process only.
-            self._environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-            return [sys.executable, "-m", "tests.servers.quick_runner", *arguments]
-        command = crawling.command(*arguments)
-        return [self._python, *command[1:]] if self._python else command
 
     def _serves(self) -> bool:
         assert self.process is not None

@@ -7,6 +7,7 @@ a sum of steps that its header declares. The headers together are the table of t
 import asyncio
 import re
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, Self
@@ -74,6 +75,30 @@ return answer
 
 Counts = dict[tuple[str, str, str], Counter[Place]]
 """By crawl, run (with its generation) and spider."""
+Rows = dict[bytes, list[bytes]]
+"""Counters as they are stored, by the key of their crawl."""
+
+
+def _counts(rows: Rows, crawls: Collection[bytes]) -> Counts:
+    found: Counts = {}
+    for key in rows.keys() & crawls:
+        row = rows[key]
+        fields = {field.decode(): value for field, value in zip(row[::2], row[1::2], strict=True)}
+        run = f"{fields['run'].decode()} of {fields['gen'].decode()}"
+        for field, value in fields.items():
+            kind, colon, rest = field.partition(":")
+            if colon and kind in ("a", "D", *_PLACES):
+                name, _, reason = rest.partition(":")
+                spider = name.partition(",")[0]  # a request may change its lane, and stays one of its spider's
+                counts = found.setdefault((key.decode(), run, spider), Counter())
+                if kind == "a":
+                    counts[RequestStatus.NEW.value] -= int(value)
+                elif kind == "D":
+                    event = _DROPPED.get(reason, RequestEvent.DROP)
+                    counts[_place(RequestStatus.DROPPED, event)] += int(value)
+                else:
+                    counts[_PLACES[kind]] += int(value)
+    return found
 
 
 class StepObserver:
@@ -93,31 +118,17 @@ class StepObserver:
 
     async def call(self, shard: int, script: Script, keys: Any, *arguments: Any, **options: Any) -> Any:
         async with self._locks[shard]:
-            before = await self._counts(keys[0])
+            before = await self._rows(keys[0])
             try:
                 return await self._shards.call(shard, script, keys, *arguments, **options)
             finally:
-                self._judge(script.name, before, await self._counts(keys[0]))
+                after = await self._rows(keys[0])
+                if before != after:
+                    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+                    self._judge(script.name, _counts(before, changed), _counts(after, changed))
 
-    async def _counts(self, base: str) -> Counts:
-        found: Counts = {}
-        for key, row in await self._shards.call(int(base.split("{")[1].split("}")[0]), _READ_COUNTERS, [base], []):
-            fields = {field.decode(): value for field, value in zip(row[::2], row[1::2], strict=True)}
-            run = f"{fields['run'].decode()} of {fields['gen'].decode()}"
-            for field, value in fields.items():
-                kind, colon, rest = field.partition(":")
-                if colon and kind in ("a", "D", *_PLACES):
-                    name, _, reason = rest.partition(":")
-                    spider = name.partition(",")[0]  # a request may change its lane, and stays one of its spider's
-                    counts = found.setdefault((key.decode(), run, spider), Counter())
-                    if kind == "a":
-                        counts[RequestStatus.NEW.value] -= int(value)
-                    elif kind == "D":
-                        event = _DROPPED.get(reason, RequestEvent.DROP)
-                        counts[_place(RequestStatus.DROPPED, event)] += int(value)
-                    else:
-                        counts[_PLACES[kind]] += int(value)
-        return found
+    async def _rows(self, base: str) -> Rows:
+        return dict(await self._shards.call(int(base.split("{")[1].split("}")[0]), _READ_COUNTERS, [base], []))
 
     def _judge(self, name: str, before: Counts, after: Counts) -> None:
         runs = {(crawl, run) for crawl, run, _ in after}

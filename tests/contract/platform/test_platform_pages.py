@@ -52,6 +52,8 @@ _PROJECT = "shop & co #0?"
 _COUNT = 5
 _EMPTY_TAGS = {"meta", "input", "br", "link", "img"}
 _SCOPES = ("read", "run", "deploy", "admin")
+_ON_SQLITE = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+"""Mark of tests of what is decided before the database is asked."""
 _BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
@@ -549,6 +551,7 @@ def _below(scope: str) -> Iterator[str]:
     yield from _SCOPES[: _SCOPES.index(scope)]
 
 
+@_ON_SQLITE
 @pytest.mark.parametrize("path", [*OWN_ROUTES, *ROUTES])
 async def test_each_page_is_for_those_with_its_scope(
     closed: httpx.AsyncClient, database: StateDatabase, path: str
@@ -704,6 +707,7 @@ async def test_without_a_password_only_this_machine_is_let_in(client: httpx.Asyn
     assert answer.status_code == 303
 
 
+@_ON_SQLITE
 @pytest.mark.parametrize(
     "path", ["/logout", "/login", *(path for path, route in ROUTES.items() if route.method == "POST")]
 )
@@ -752,6 +756,7 @@ async def test_a_crawl_service_that_is_away_is_told_and_the_rest_is_shown(
         assert (answer.status_code, "cannot be reached" in _alert(answer)) == (502, True)
 
 
+@_ON_SQLITE
 @pytest.mark.parametrize("path", list(CRAWL_ROUTES))
 async def test_the_crawl_service_is_for_those_with_the_scope_of_the_page(
     with_crawls: httpx.AsyncClient, database: StateDatabase, path: str
