@@ -56,13 +56,13 @@ def one_broker() -> Iterator[Broker]:
         yield running
 
 
-@pytest.fixture(params=["streams", "kafka"])
+@pytest.fixture
 def bus(request: pytest.FixtureRequest) -> str:
     """`streams`, or the broker's address."""
     return "streams" if request.param == "streams" else str(request.getfixturevalue("one_broker").servers)
 
 
-@pytest.mark.parametrize("wire", ["1.2", "1.0"])
+@pytest.mark.parametrize(("bus", "wire"), [("kafka", "1.2"), ("streams", "1.0")], indirect=["bus"])
 async def test_the_quick_start(tmp_path: Path, bus: str, wire: str) -> None:
     old = wire == "1.0"
     prefix = f"demo{wire}"

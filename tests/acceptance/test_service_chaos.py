@@ -13,7 +13,7 @@ from gossamer.fakeweb import FakeWeb, WebSpec
 from tests.servers.kafka import Broker, broker
 from tests.servers.service import Talk, Up, talking, up
 
-REQUESTS = int(os.environ.get("CHAOS_REQUESTS", "600"))
+REQUESTS = int(os.environ.get("CHAOS_REQUESTS", "240"))
 KILLS = 2
 MISSED_SOON = {"GOSSAMER_KAFKA__OPTIONS": '{"session.timeout.ms": "4000"}'}
 """After each kill, its successor waits so long for what the killed one had taken from Kafka."""

@@ -17,7 +17,7 @@ from .graph import ends_rendered, reachable, url
 from .stage import Stage
 
 WORKERS = 4
-KILLS = 8
+KILLS = 5
 TESTS = Path(__file__).parents[2]
 
 

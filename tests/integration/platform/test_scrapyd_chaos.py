@@ -13,9 +13,9 @@ import psutil
 
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 
-_JOBS = 80
-_KILLED_SERVERS = 8
-_KILLED_SHIMS = 6
+_JOBS = 48
+_KILLED_SERVERS = 4
+_KILLED_SHIMS = 4
 
 
 def _schedule(server: Scrapyd, name: str, judge: Path, chance: random.Random) -> dict[str, Any]:

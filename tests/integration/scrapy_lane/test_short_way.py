@@ -23,7 +23,8 @@ HTML = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
 
 
 def answer(body: bytes, head: bytes = HTML) -> list[bytes]:
-    return [head + b"Content-Length: %d\r\n\r\n" % len(body) + body]
+    """An answer that says that the connection ends, as it does. Else Scrapy might send the next request on it."""
+    return [head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body]
 
 
 PAGE = answer(b"<html><body>a page</body></html>")
@@ -40,7 +41,7 @@ SCRIPTS: dict[str, list[Any]] = {
     "/refresh": answer(b'<meta http-equiv="refresh" content="0; url=/page?link">'),
     "/gzip": answer(gzip.compress(b"<p>packed"), HTML + b"Content-Encoding: gzip\r\n"),
     **dict.fromkeys(("/cookie", "/cookie?none", "/cookie?jar"), answer(b"x", HTML + b"Set-Cookie: a=1; Path=/\r\n")),
-    "/head": [HTML + b"Content-Length: 5\r\n\r\n"],
+    "/head": [HTML + b"Connection: close\r\nContent-Length: 5\r\n\r\n"],
     "/short": [HTML + b"Content-Length: 50\r\n\r\nhello"],
 }
 CHANGING = (
