@@ -236,7 +236,7 @@ _TROUBLES = 20
 
 async def _processes(context: ApiContext) -> dict[str, ProcessFacts]:
     """Return the facts that processes report, by process and sorted. Facts of another version's form are left out."""
-    reported = {process: read_facts(fields) for process, fields in sorted((await context.counters.facts()).items())}
+    reported = {process: read_facts(text) for process, text in sorted((await context.counters.facts()).items())}
     return {process: facts for process, facts in reported.items() if facts is not None}
 
 

@@ -7,7 +7,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,9 +97,12 @@ class OwnFacts:
         self._facts.advice = finding.advice.text if finding else ""
 
 
-def read_facts(fields: Mapping[str, Any]) -> ProcessFacts | None:
-    """Return reported facts. None: another version has reported them in another form."""
+_decode = msgspec.json.Decoder(ProcessFacts).decode
+
+
+def read_facts(text: bytes) -> ProcessFacts | None:
+    """Return facts that were reported as JSON. None: another version has reported them in another form."""
     try:
-        return msgspec.convert(fields, ProcessFacts)
-    except msgspec.ValidationError:
+        return _decode(text)
+    except msgspec.DecodeError:
         return None

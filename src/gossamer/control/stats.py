@@ -24,7 +24,6 @@ from gossamer.valkey.shards import Shards
 
 _SCRIPTS = Scripts(Path(__file__).with_name("scripts"))
 _decode = msgspec.json.Decoder(dict[str, str]).decode
-_decode_facts = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Window(NamedTuple):
@@ -117,10 +116,10 @@ class Counters:
         runs."""
         await self._call("troubles", self._facts, _TROUBLE_SECONDS, node, encode_value(facts) if facts else "")
 
-    async def facts(self) -> dict[str, dict[str, Any]]:
-        """Return the facts about all processes, by process."""
+    async def facts(self) -> dict[str, bytes]:
+        """Return the facts about all processes as JSON, by process."""
         rows = await self._call("troubles", self._facts, _TROUBLE_SECONDS, "", "")
-        return {node.decode(): _decode_facts(text) for node, text in zip(rows[::2], rows[1::2], strict=True)}
+        return {node.decode(): text for node, text in zip(rows[::2], rows[1::2], strict=True)}
 
     async def _call(self, script: str, key: str, *arguments: str | int | bytes) -> list:  # type: ignore[type-arg]
         now = "" if self._clock is None else repr(self._clock())

@@ -58,3 +58,39 @@ async def test_every_key_has_an_end(shards: Shards) -> None:
     await counters.beat("rest", "host-1:aaaa")
     for key in await shards.command("x", "KEYS", "*"):
         assert 0 < await shards.command(key.decode(), "TTL", key) <= LIFE_SECONDS
+
+
+async def test_a_report_costs_the_same_with_any_number_of_processes(shards: Shards) -> None:
+    """Each process reports every few seconds."""
+    counters = Counters(shards, prefix="t")
+
+    async def answered() -> int:
+        text = (await shards.command("x", "INFO", "stats")).decode()
+        return int(text.partition("total_net_output_bytes:")[2].split()[0])
+
+    for number in range(300):
+        node = f"host:{number}"
+        await counters.beat("rest", node)
+        await counters.report_facts(node, {"version": "1" * 100})
+        await counters.report_troubles(node, {"app_output": "x" * 100})
+    statistics = await answered()
+    statistics = await answered() - statistics
+    before = await answered()
+    await counters.beat("rest", "host:1")
+    await counters.report_facts("host:1", {"version": "1"})
+    await counters.report_troubles("host:1", {})
+    assert await answered() - before - statistics < 300
+    assert len(await counters.facts()) == 300
+    assert len(await counters.troubles()) == 299
+
+
+async def test_reports_forget_what_was_not_confirmed(shards: Shards) -> None:
+    """Also where no program asks for the list."""
+    clock = Clock()
+    counters = Counters(shards, prefix="t", clock=clock)
+    for number in range(20):
+        await counters.report_facts(f"host:{number}", {"version": "1"})
+    clock.now += 31
+    for _ in range(200):
+        await counters.report_facts("host:new", {"version": "1"})
+    assert await shards.command("{t:processes}", "HLEN", "{t:processes}") == 1
