@@ -50,5 +50,5 @@ async def replay(page: DashboardPage) -> Response:
     try:
         await page.service.call("POST", "/v1/dead-letters/replay", body=given)
     except ApiRefused as error:
-        return await show(page, fault=error.detail, status_code=error.status)
+        return await show(page, fault=page.detail(error), status_code=error.status)
     return page.go("/bus", sent="yes")

@@ -155,7 +155,7 @@ async def explain(page: DashboardPage) -> Response:
         except ApiRefused as error:
             if error.status != 400:
                 raise
-            fault = error.detail
+            fault = page.detail(error)
     return page.render("why.html", appid=appid, crawlid=crawlid, url=url, state=state, fault=fault)
 
 
@@ -230,11 +230,11 @@ async def submit(page: DashboardPage) -> Response:
         answer = await page.service.call("POST", "/v1/crawls", body=first)
         batch = await page.service.call("POST", "/v1/crawls", body=others) if others else {"items": []}
     except ApiRefused as error:
-        return await show_form(page, fault=str(error), status_code=400)
+        return await show_form(page, fault=page.detail(error), status_code=400)
     if not answer["added"] and answer["reason"] != "duplicate":
-        return await show_form(page, fault=answer["reason"], status_code=400)
+        return await show_form(page, fault=page.texts.fault(answer["reason"]), status_code=400)
     refused = [
-        f"{request['url']}: {result['reason']}"
+        f"{request['url']}: {page.texts.told(result['reason'])}"
         for request, result in zip(others, batch["items"], strict=True)
         if result["status"] >= 400
     ]

@@ -87,7 +87,7 @@ async def preview(page: DashboardPage) -> Response:
     try:
         changes = _changes(page)
     except ApiRefused as error:
-        fault = error.detail
+        fault = page.detail(error)
     after = {**before, **changes}
     changed = frozenset(name for name in changes if before.get(name) != after[name] and (after[name] or name in before))
     return page.render("domain_preview.html", in_force=before, after=after, changed=changed, fault=fault)
@@ -102,7 +102,7 @@ async def change(page: DashboardPage) -> Response:
     try:
         await page.service.call("PATCH", _path(domain), body=_changes(page))
     except ApiRefused as error:
-        return await show(page, fault=error.detail)
+        return await show(page, fault=page.detail(error))
     return page.go("/domain", domain=domain, changed="yes")
 
 

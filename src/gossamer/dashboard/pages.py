@@ -175,7 +175,7 @@ class DashboardPage(msgspec.Struct, frozen=True):
         """Return why a call failed, for people."""
         if isinstance(error, ApiSilent):
             return self.texts("problem.no_answer", seconds=f"{error.seconds:g}")
-        return error.detail
+        return self.texts.fault(error.detail, error.kind) if error.kind else error.detail
 
     def may(self, scope: str) -> bool:
         """Return whether the visitor has a scope."""

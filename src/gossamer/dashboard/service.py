@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message
 
 from gossamer.net.paths import path_of
 from gossamer.telemetry import logs
+from gossamer.web.problems import PROBLEM_TYPE_PREFIX
 
 log = logging.getLogger("gossamer.dashboard")
 
@@ -40,10 +41,12 @@ _changes: set[asyncio.Task[tuple[int, bytes]]] = set()
 class ApiRefused(Exception):
     """The API answered with an error, which `detail` words for people."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, kind: str = "") -> None:
+        """`kind`: name of the problem, with which `detail` is in the API's language. Empty: it is in the page's."""
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.kind = kind
 
 
 class ApiSilent(ApiRefused):
@@ -136,7 +139,7 @@ class ApiClient(ABC):
 
     async def _change(self, call: ApiCall, seconds: float) -> tuple[int, bytes]:
         if len(_changes) >= _MOST_CHANGES:
-            raise ApiRefused(503, "nothing was changed, because too many changes wait for an answer; try again later")
+            raise ApiRefused(503, "nothing was changed, because too many changes wait for an answer", "any")
         change = asyncio.create_task(self._exchange(call))
         _changes.add(change)
         change.add_done_callback(_changes.discard)
@@ -172,7 +175,8 @@ def refusal(status: int, answer: bytes) -> ApiRefused:
     except msgspec.DecodeError:
         problem = {}
     given = problem if isinstance(problem, dict) else {}
-    return ApiRefused(status, str(given.get("detail") or given.get("title") or f"status {status}"))
+    kind = str(given.get("type", "")).removeprefix(PROBLEM_TYPE_PREFIX)
+    return ApiRefused(status, str(given.get("detail") or given.get("title") or f"status {status}"), kind or "any")
 
 
 class InProcessClient(ApiClient):
@@ -276,7 +280,7 @@ async def _parts(messages: "asyncio.Queue[Message]") -> AsyncIterator[bytes]:
     while True:
         message = await messages.get()
         if message.get("broken"):
-            raise ApiRefused(500, "the answer broke off")
+            raise ApiRefused(500, "the answer broke off", "any")
         if message.get("body"):
             yield message["body"]
         if not message.get("more_body", False):

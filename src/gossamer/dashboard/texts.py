@@ -35,7 +35,7 @@ def language_for(accepted: str) -> str:
     return LANGUAGES[0]
 
 
-_SENTENCES: Final = ("finding.", "advice.", "waits.")
+_SENTENCES: Final = ("finding.", "advice.", "waits.", "error.")
 """Sections with the sentences that programs make in English: in the first language, texts that are recognised."""
 _LONGEST_SENTENCE: Final = 1000
 """Characters of a sentence that is recognised. Longer ones take longer to compare."""
@@ -78,7 +78,18 @@ class Texts:
         for key, pattern in _sentences():
             if found := pattern.fullmatch(sentence):
                 return self(key, **{name: self.told(value) for name, value in found.groupdict().items()})
-        return sentence
+        without = sentence.removesuffix(".")
+        told = self.told(without) if without != sentence else without
+        return f"{told}." if told != without else sentence
+
+    def fault(self, sentence: str, kind: str = "") -> str:
+        """Return an error that an API reports, in this language. If it is not known, it follows a sentence about errors
+        of its kind. `kind`: name of the problem, such as `not-found`."""
+        told = self.told(sentence)
+        if self.language == LANGUAGES[0] or told != sentence:
+            return told
+        about = self.get(f"problem_kind.{kind.replace('-', '_')}", self._texts["problem_kind.any"])
+        return f"{about}: {sentence}"
 
     def get(self, key: str, default: str) -> str:
         """Return a text, or `default` where there is none of this key."""

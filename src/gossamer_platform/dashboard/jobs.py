@@ -97,7 +97,7 @@ async def show_items(page: DashboardPage) -> Response:
         query = {"after": page.query.get("after"), "filter": conditions, "limit": _A_PAGE}
         found = await page.platform.call("GET", f"/v1/jobs/{job['id']}/items", query=query, seconds=_ITEM_SECONDS)
     except ApiRefused as error:
-        fault = error.detail
+        fault = page.detail(error)
     fields: dict[str, None] = {}
     for item in found["items"]:
         fields.update(dict.fromkeys(item if isinstance(item, dict) else ("",)))
@@ -178,7 +178,7 @@ async def create(page: DashboardPage) -> Response:
         }
         made = await page.platform.call("POST", "/v1/jobs", body=job)
     except ApiRefused as error:
-        return await show_form(page, fault=error.detail, status_code=400)
+        return await show_form(page, fault=page.detail(error), status_code=400)
     return page.go("/job", id=str(made["id"]))
 
 

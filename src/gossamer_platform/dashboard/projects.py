@@ -79,7 +79,7 @@ async def deploy(page: DashboardPage) -> Response:
         try:
             form = await asyncio.to_thread(parse_body, page.request.headers.get("content-type", ""), content)
         except ValueError as error:
-            return await show_list(page, fault=str(error), status_code=400)
+            return await show_list(page, fault=page.texts.fault(str(error), "invalid-request"), status_code=400)
         del content
         project, version = (form.get(name, [b""])[0].decode("utf-8", "replace").strip() for name in _FORM_FIELDS)
         artefact = form.get(b"artefact", [b""])[0]
@@ -91,7 +91,7 @@ async def deploy(page: DashboardPage) -> Response:
             call = ApiCall("POST", "/v1/versions", query, artefact, "application/zip")
             await page.platform.send(call, seconds=_DEPLOY_SECONDS)
         except ApiRefused as error:
-            return await show_list(page, fault=error.detail, status_code=error.status)
+            return await show_list(page, fault=page.detail(error), status_code=error.status)
     return page.go("/project", project=project)
 
 
@@ -131,8 +131,10 @@ async def change(page: DashboardPage) -> Response:
             elif limit in _UNSET_WHEN_EMPTY:
                 changes[limit] = None
         await page.platform.call("PATCH", project_path(page, name), body=changes)
-    except (ApiRefused, OverflowError, ValueError) as error:
-        return await show(page, fault=str(error), status_code=400)
+    except ApiRefused as error:
+        return await show(page, fault=page.detail(error), status_code=400)
+    except (OverflowError, ValueError) as error:
+        return await show(page, fault=page.texts.fault(str(error), "invalid-request"), status_code=400)
     return page.go("/project", project=name, changed="yes")
 
 
@@ -148,7 +150,7 @@ async def set_variable(page: DashboardPage) -> Response:
             value = {"value": form.get("value", ""), "secret": bool(form.get("secret"))}
             await page.platform.call("PUT", path, body=value)
     except ApiRefused as error:
-        return await show(page, fault=error.detail, status_code=400)
+        return await show(page, fault=page.detail(error), status_code=400)
     return page.go("/project", project=name)
 
 

@@ -59,7 +59,7 @@ class RemoteAudit(NamedTuple):
         try:
             await entry.begin(change)
         except SQLAlchemyError as error:
-            raise ApiRefused(503, f"nothing was changed, because the audit cannot be written: {error}") from None
+            raise ApiRefused(503, f"nothing was changed, because the audit cannot be written: {error}", "any") from None
         return entry
 
 
@@ -129,4 +129,4 @@ class RemoteClient(ApiClient):
         if call.method in _CHANGING and isinstance(error, _AFTER_SENDING):
             return ChangeUnknown()
         api = self._api
-        return ApiRefused(502, f"the {api.what} at {api.url} cannot be reached: {error or type(error).__name__}")
+        return ApiRefused(502, f"the {api.what} at {api.url} cannot be reached: {error or type(error).__name__}", "any")

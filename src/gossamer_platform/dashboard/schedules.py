@@ -87,5 +87,5 @@ async def create(page: DashboardPage) -> Response:
             raise ApiRefused(400, page.texts("schedules.one_rule"))
         made = await page.platform.call("POST", "/v1/schedules", body=schedule)
     except ApiRefused as error:
-        return await show_form(page, fault=error.detail, status_code=400)
+        return await show_form(page, fault=page.detail(error), status_code=400)
     return page.go("/schedule", id=str(made["id"]))

@@ -38,7 +38,7 @@ async def make(page: DashboardPage) -> Response:
         }
         made = await page.platform.call("POST", "/v1/tokens", body=token)
     except ApiRefused as error:
-        return await show_list(page, fault=error.detail, status_code=400)
+        return await show_list(page, fault=page.detail(error), status_code=400)
     return await show_list(page, secret=made["token"])
 
 

@@ -376,6 +376,21 @@ async def test_a_german_browser_gets_german_pages(service: Service) -> None:
     answer = await service.http.get("/ui/", headers={"Accept-Language": "fr;q=0.3, de-AT, en;q=0.8"})
     assert '<html lang="de">' in answer.text
     assert "Kein Crawl läuft." in answer.text
+    german = {"Accept-Language": "de"}
+    for path, form, told in (
+        (
+            "crawls/submit",
+            {"url": "http://a.test/", "appid": "shop", "crawlid": "a b"},
+            "druckbar und ohne Leerzeichen",
+        ),
+        ("domain/change", {"domain": "a.test", "hits": "0"}, "a.test: hits: muss eine ganze Zahl von 1 bis"),
+        ("crawl/stop", {"appid": "no", "crawlid": "no"}, "einen Crawl no/no gibt es nicht"),
+        ("bus/replay", {"topic": "no"}, "topic: muss eines von "),
+    ):
+        refused = await service.http.post(f"/ui/{path}", data=form, headers=german)
+        assert told in unescape(refused.text), path
+    unknown = await service.http.get("/ui/bus?cursor=!", headers=german)
+    assert "Die Eingabe ist nicht gültig: cursor: not a cursor" in unknown.text
 
 
 async def test_a_rejected_request_is_shown_with_its_reason_mended_and_sent_again(service: Service) -> None:

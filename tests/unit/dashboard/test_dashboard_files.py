@@ -91,6 +91,26 @@ def test_each_language_has_every_sentence_of_programs(
     assert {told for told in map(texts.told, made) if english.search(told)} <= set()
 
 
+@pytest.mark.parametrize("language", LANGUAGES[1:])
+def test_each_language_has_the_reasons_for_which_a_form_is_refused(language: str) -> None:
+    """Those of the schemas, in their own words or by the keyword that failed."""
+    schemas = FOLDER.parent / "model/messages/schemas"
+    texts = "".join((schemas / f"{name}.json").read_text() for name in ("crawl", "domain"))
+    reasons = {*re.findall(r'"x-means": "([^"]*)"', texts)}
+    reasons |= {f"must be at {which} 7" for which in ("least", "most")}
+    reasons |= {f"must have at {which} 7 characters" for which in ("least", "most")}
+    reasons |= {f"must be a{kind}" for kind in ("n integer", " number", " string", "n object", "n array", " boolean")}
+    told = Texts(language)
+    assert len(reasons) > 15
+    assert {reason for reason in reasons if told.told(reason) == reason} == set()
+    one, other = sorted(reasons)[:2]
+    both = told.fault(f"first: {one}; second: {other}", "invalid-request")
+    assert both == f"first: {told.told(one)}; second: {told.told(other)}"
+    assert told.fault("nobody knows this.", "not-found").endswith(": nobody knows this.")
+    assert told.fault("nobody knows this", "unknown").endswith(": nobody knows this")
+    assert Texts("en").fault("nobody knows this", "not-found") == "nobody knows this"
+
+
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_a_template_has_no_text_of_its_own(path: Path) -> None:
     """Every word that people read is in the catalogue. Examples, and names that are the same everywhere, are not."""
@@ -106,7 +126,7 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
     beginnings = tuple(re.findall(r"""\b(?:t|t\.get)\(["']([a-z_.]+)["'] ~""", sources))
     assert literal <= texts_of("en").keys()
     named = set(re.findall(r"""["']([a-z]+\.[a-z_]+)["']""", sources))
-    beginnings += ("finding.", "advice.", "waits.")  # by Texts.told
+    beginnings += ("finding.", "advice.", "waits.", "error.", "problem_kind.")  # by Texts.told and Texts.fault
     assert {key for key in texts_of("en") if key not in named and not key.startswith(beginnings)} == set()
 
 
