@@ -1,0 +1,232 @@
+"""Commands of the how-tos run as they are printed, and print what the page shows.
+
+Only ports, ids and the site differ: https://example.com is a small web on this machine. `LEFT` has the commands of
+these pages that are not run, and `NOT_RUN` the pages of which none is, with the reasons.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.servers.printed import Shell, Typed, typed_commands
+from tests.servers.scrapyd import Scrapyd, project_wheel, scrapyd, spider
+from tests.servers.service import up
+from tests.servers.valkey import free_ports
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+_INSTALLS = "installs packages"
+_ENDLESS = "runs until it is stopped"
+_FOLLOWS = "follows until a person leaves"
+_OF_READER = "names machines or accounts of the reader"
+_REAL_SITE = "a real site"
+_DATABASE = "needs a database server; tests/stores has them"
+_PRACTICE = "gossamer crawl http://site0.test:8080/ --resolve site0.test:127.0.0.1 --rate"
+
+LEFT: dict[str, dict[str, str]] = {
+    "howto/extract.md": {"gossamer crawl https://docs.python.org": _REAL_SITE, "gossamer feed": "needs a service"},
+    "howto/frontier.md": {
+        "valkey-server": "needs a server of the system; tests/servers/valkey.py starts one so",
+        "gossamer crawl https://example.com": "needs the server of the line before",
+        "GOSSAMER_SHARDS=64": _OF_READER,
+    },
+    "howto/install.md": dict.fromkeys(("python3 -m venv", "source", "pip", "uv"), _INSTALLS),
+    "howto/job-files.md": {
+        "gossamer jobs log 17 -f": _FOLLOWS,
+        "pip": _INSTALLS,
+        "export": _OF_READER,
+        "gossamer manager": _ENDLESS,
+    },
+    "howto/limits.md": {},
+    "howto/outputs.md": {
+        "export MYSQL_PWD": _DATABASE,
+        f"{_PRACTICE} 100/1 --field title=h1 --crawl-id": _DATABASE,
+        "mariadb": _DATABASE,
+        "redis-cli": _DATABASE,
+        "jq -r 'select(.success | not)": "reads a file of another page",
+        "GOSSAMER_CRAWL__OUTPUT=ftp": _OF_READER,
+        "gossamer crawl https://example.com -o s3": _OF_READER,
+        f"{_PRACTICE} 5/1": "the output is deleted while it runs",
+    },
+    "howto/politely.md": {"gossamer crawl https://example.com": _REAL_SITE},
+    "howto/report.md": {"gossamer report machine-1.jsonl": _OF_READER},
+    "howto/rest.md": {
+        "curl -N": _FOLLOWS,
+        'curl -X POST "$api/v1/crawls/shop/prices/retry': "nothing has failed",
+        "curl -X PUT $api/v1/domains ": "the version of the policies is the reader's",
+        "GOSSAMER_SERVICE__TOKEN": _ENDLESS,
+        "curl http://api.example": _OF_READER,
+    },
+    "howto/schedules.md": {
+        "export SCRAPYD_CRAWL_SERVICE_TOKEN": _OF_READER,
+        "gossamer manager": _ENDLESS,
+        "gossamer schedules": "needs a crawl service",
+    },
+    "howto/service.md": {
+        "pip": _INSTALLS,
+        "gossamer up": "the test has started it",
+        "gossamer serve": _OF_READER,
+        "gossamer worker": _OF_READER,
+        "gossamer crawls audit": "shows the audit of another day",
+    },
+    "howto/spider.md": {
+        "gossamer shell": "a prompt",
+        "gossamer crawl https://example.com": "shows a mistake, or another spider",
+    },
+    "howto/text.md": {"pip": _INSTALLS, "gossamer feed": "needs a service"},
+    "howto/versions.md": {
+        "gossamer deploy --version 1.3 --environment isolated": "builds an environment",
+        "gossamer projects set environment=isolated": "builds environments from then on",
+        "curl 'http://localhost:6800/v1/environments/log": "no environment is built",
+    },
+    "howto/webhooks.md": {"GOSSAMER_WEBHOOK_NETWORKS": _ENDLESS},
+    "howto/why.md": {
+        "gossamer crawl http://site0.test:8082/ --resolve '*.test:127.0.0.1' --rate 20/1": "takes 20 seconds",
+        "gossamer why https://example.com/p/7 --app": _OF_READER,
+        "gossamer why http://site1.test:8083/": "shows a moment of a crawl",
+        "jq -r 'select(.success == false)": "reads the file of the crawl of 20 seconds",
+    },
+}
+"""Beginnings of commands that are not run, on each page whose other commands are."""
+
+NOT_RUN = {
+    "explanation/architecture.md": "no commands of a reader",
+    "explanation/five-minutes.md": "compares with programs that are not installed here",
+    "howto/analyse.md": "tests/integration/test_analyse.py runs its programs; the rest needs Java and Maven",
+    "howto/assets.md": "the practice site has no images; tests/integration/test_crawl_assets.py",
+    "howto/dashboard.md": _ENDLESS,
+    "howto/distribute.md": "needs several servers; tests/integration/platform/test_distributed_links.py",
+    "howto/fakeweb.md": "crawls that take minutes; `make hostile` runs them",
+    "howto/fetcher.md": "needs a package with a fetcher; tests/integration/test_fetch_foreign.py has one",
+    "howto/fresh.md": "crawls that run for ever; tests/integration/test_tutorials.py runs a round",
+    "howto/from-scrapy-cloud.md": "tests/integration/platform/test_cloud_clients.py runs shub",
+    "howto/from-scrapy-cluster.md": "needs Kafka and a project; tests/integration/scrapy_lane/test_from_scrapy_cluster.py",
+    "howto/from-scrapy-redis.md": "needs a queue; tests/integration/scrapy_lane/test_migration.py has one",
+    "howto/from-scrapyd.md": "tests/integration/platform/test_scrapyd_corpus.py sends more than 500 requests",
+    "howto/from-scrapydweb.md": "tests/integration/platform/test_scrapydweb.py runs ScrapydWeb",
+    "howto/learning-scrapy.md": "takes a quarter of an hour; tests/acceptance/test_properties.py has the project",
+    "howto/login.md": "logs in at real sites; tests/integration/test_crawl_login.py logs in at the practice site",
+    "howto/lost-frontier.md": "loses a server; `make rebuilds` runs it",
+    "howto/operations.md": "needs several machines; tests/integration/platform/test_nodes.py",
+    "howto/performance.md": "measures for minutes; `make bench-cases` runs them",
+    "howto/pipelines.md": "tests/unit/docs/test_pipelines_page.py runs its code",
+    "howto/production.md": "needs a cluster; tests/unit/deploy checks the files",
+    "howto/proxy.md": "proxy.py is not installed; tests/integration/test_fetch_proxies.py has proxies",
+    "howto/python.md": "tests/integration/python_api/test_howto.py runs its programs",
+    "howto/render.md": "needs Chromium; tests/integration/render has it",
+    "howto/resume.md": "a person presses Ctrl-C, and servers fail; tests/integration/test_crawl_resumed.py",
+    "howto/scrapy.md": "needs a project; tests/integration/scrapy_lane has some",
+    "howto/secrets.md": "asks a person for values; tests/integration/platform/test_platform_secrets.py",
+    "howto/share.md": "two commands at once; tests/integration/test_fleet.py",
+    "tutorial/first-crawl.md": "tests/integration/test_tutorials.py",
+    "tutorial/fresh.md": "tests/integration/test_tutorials.py",
+    "tutorial/scheduled-job.md": "tests/integration/platform/test_tutorial_scheduled_job.py",
+}
+"""Pages of which nothing is run here."""
+
+_FILES = {
+    "howto/extract.md": ("fields.yaml", "yaml", "--extract fields.yaml"),
+    "howto/spider.md": ("shop.py", "python", "--spider shop.py"),
+}
+"""The file that the reader of a page writes, the language of its first block, and the option that reads it."""
+_WEB = "python -m gossamer.fakeweb --port 8080 --hosts 1 --pages 30 --page-bytes 2000"
+"""The practice site of a page that starts none."""
+_SERVERS = re.compile(r"python3? -m (?:gossamer\.fakeweb|gossamer\.valkey|http\.server)\b")
+_OF_PLATFORM = ("limits", "schedules", "job-files", "versions", "webhooks")
+_OF_SERVICE = ("rest", "service")
+_ALONE = [page for page in LEFT if Path(page).stem not in (*_OF_PLATFORM, *_OF_SERVICE)]
+
+
+def _text(page: str) -> str:
+    return (DOCS / page).read_text()
+
+
+def _typed(page: str) -> Iterator[Typed]:
+    """Yield the commands of a page that are run."""
+    yield from (each for each in typed_commands(_text(page)) if not each.command.startswith((*LEFT[page],)))
+
+
+def _check(shell: Shell, typed: Typed) -> None:
+    done = shell.run(typed.command)
+    said = f"{typed.command}\n{done.stdout}{done.stderr}"
+    assert shell.missing(typed, done) == [], said
+    shows_an_error = any(line.startswith("gossamer: ") for line in typed.shown)
+    assert shows_an_error or done.returncode == 0, said
+
+
+def test_every_page_with_commands_is_run_or_says_why_not() -> None:
+    pages = [path for folder in ("howto", "tutorial", "explanation") for path in (DOCS / folder).glob("*.md")]
+    with_commands = {path.relative_to(DOCS).as_posix() for path in pages if "```" in path.read_text()}
+    assert {*LEFT, *NOT_RUN} == with_commands
+    assert not {*LEFT} & {*NOT_RUN}
+
+
+def test_every_reason_is_for_a_command_and_names_files_that_exist() -> None:
+    for page, left in LEFT.items():
+        commands = [each.command for each in typed_commands(_text(page))]
+        assert [words for words in left if not any(one.startswith(words) for one in commands)] == [], page
+    for page, reason in NOT_RUN.items():
+        for path in re.findall(r"tests/[\w/.]+", reason):
+            assert (ROOT / path).exists(), f"{page}: {path}"
+
+
+@pytest.mark.parametrize("page", _ALONE)
+def test_a_page_with_a_practice_site(page: str, tmp_path: Path) -> None:
+    commands = list(_typed(page))
+    if not any(_SERVERS.match(each.command) for each in commands):
+        commands.insert(0, Typed(_WEB))
+    printed = sorted(set(re.findall(r"\b80\d\d\b", " ".join(each.command for each in commands))))
+    ports = dict(zip(printed, map(str, free_ports(len(printed))), strict=True))
+    site = {"https://example.com": f"http://site0.test:{ports[printed[0]]}/", "example.com.jsonl": "site0.test.jsonl"}
+    resolve = {"GOSSAMER_FETCH__RESOLVE": '{"site0.test": "127.0.0.1"}'}
+    shell = Shell(tmp_path, {**ports, **site, "--rate 5/1": "--rate 100/1"}, resolve)
+    name, language, option = _FILES.get(page, ("", "", "no file"))
+    with ExitStack() as servers:
+        for typed in commands:
+            if option in typed.command:
+                [code, *_] = re.findall(rf"```{language}\n(.*?)```", _text(page), re.DOTALL)
+                (tmp_path / name).write_text(code)
+            if _SERVERS.match(typed.command):
+                servers.enter_context(shell.started(typed.command))
+            else:
+                _check(shell, typed)
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scrapyd, Path]]:
+    """A server with a project that has run a job, and the folder of the project."""
+    folder = tmp_path_factory.mktemp("project")
+    source = spider("prices") + spider("quick")
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n[deploy]\nproject = shop\n")
+    (folder / "shop").mkdir()
+    (folder / "shop/__init__.py").write_text("")
+    (folder / "shop/settings.py").write_text("SPIDER_MODULES = ['shop.spiders']\nTELNETCONSOLE_ENABLED = False\n")
+    (folder / "shop/spiders.py").write_text(f"import scrapy\n{source}")
+    (folder / "shop-1.2-py3-none-any.whl").write_bytes(project_wheel(source))
+    keys = {"GOSSAMER_SECRET_KEYS": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}
+    with scrapyd(tmp_path_factory.mktemp("server"), environment=keys) as server:
+        assert server.deploy(project_wheel(source), version="1.1")["status"] == "ok"
+        server.ended(server.post("schedule", project="shop", spider="prices")["jobid"])
+        yield server, folder
+
+
+@pytest.mark.parametrize("name", _OF_PLATFORM)
+def test_a_page_of_the_platform(name: str, platform: tuple[Scrapyd, Path]) -> None:
+    server, folder = platform
+    swaps = {"localhost:6800": f"localhost:{server.port}", "/17": "/1", " 17": " 1", "schedules/3": "schedules/1"}
+    shell = Shell(folder, swaps, {"GOSSAMER_PLATFORM_URL": f"http://localhost:{server.port}"})
+    for typed in _typed(f"howto/{name}.md"):
+        _check(shell, typed)
+
+
+def test_the_pages_of_a_service(tmp_path: Path) -> None:
+    (tmp_path / "requests.jsonl").write_text('{"appid": "mine", "crawlid": "lines", "url": "https://example.com/1"}\n')
+    nowhere = {"GOSSAMER_FETCH__RESOLVE": '{"example.com": "127.0.0.1"}'}
+    with up(tmp_path, environment=nowhere) as service:
+        shell = Shell(tmp_path, {"http://127.0.0.1:5343": service.api})
+        for name in _OF_SERVICE:
+            for typed in _typed(f"howto/{name}.md"):
+                _check(shell, typed)

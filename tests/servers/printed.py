@@ -1,0 +1,186 @@
+"""Commands that a page of the documentation prints, with what they print, and a shell that types them."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_TYPED = frozenset({"", "console", "sh", "bash"})
+"""Languages of blocks in which a reader finds commands."""
+_HEREDOC = re.compile(r"<<'?(\w+)'?$", re.MULTILINE)
+_ASSIGNED = re.compile(r"^\w+=(?:'[^']*'|\S*)\s*")
+PROGRAMS = frozenset(
+    {
+        *(
+            "apt-get",
+            "bash",
+            "cat",
+            "cd",
+            "chmod",
+            "cp",
+            "curl",
+            "docker",
+            "echo",
+            "export",
+            "find",
+            "gossamer",
+            "grep",
+        ),
+        *(
+            "head",
+            "http_proxy",
+            "jq",
+            "ls",
+            "logparser",
+            "make",
+            "mariadb",
+            "mkdir",
+            "pip",
+            "pipx",
+            "printf",
+            "proxy",
+            "pytest",
+        ),
+        *(
+            "python",
+            "python3",
+            "redis-cli",
+            "rm",
+            "scrapy",
+            "scrapyd-deploy",
+            "shub",
+            "source",
+            "sqlite3",
+            "token",
+            "unset",
+            "api",
+        ),
+        *("uv", "uvx", "valkey-server", "warcio", "tools/dist", "(umask", "kubectl", "helm", "psql"),
+    }
+)
+"""First words of lines that are commands; blocks without a language also show files and output."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """One command, and the lines that the page shows below it."""
+
+    command: str
+    shown: tuple[str, ...] = ()
+
+
+def typed_commands(page: str) -> Iterator[Typed]:
+    """Yield the commands of the blocks of a page, in their order."""
+    for indent, kind, block in _BLOCK.findall(page):
+        if kind not in _TYPED:
+            continue
+        text = re.sub(rf"^{indent}", "", block, flags=re.MULTILINE)
+        if kind == "console" and text.startswith("$ "):
+            for step in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                command = _complete(step)[0]
+                yield Typed(command.strip(), tuple(filter(_is_shown, step.removeprefix(command).splitlines())))
+        else:
+            yield from (Typed(command.strip()) for command in _complete(text) if _is_command(command))
+
+
+def _is_shown(line: str) -> bool:
+    return line.strip() not in ("", "…")
+
+
+def _complete(text: str) -> list[str]:
+    """Return the lines of a block, those joined that are one command, and an empty text behind the last."""
+    found, pending = [], ""
+    for line in text.splitlines(keepends=True):
+        pending += line
+        opened = _HEREDOC.search(pending)
+        if (opened and line.strip() != opened[1]) or pending.rstrip("\n").endswith("\\"):
+            continue
+        try:
+            shlex.split(pending, comments=True)
+        except ValueError:  # an open quotation mark
+            continue
+        found.append(pending)
+        pending = ""
+    return [*found, pending]
+
+
+def _is_command(line: str) -> bool:
+    while assigned := _ASSIGNED.match(line):
+        if assigned.end() >= len(line.rstrip()):
+            return True
+        line = line[assigned.end() :]
+    return line.partition(" ")[0].strip() in PROGRAMS
+
+
+def alike(line: str) -> str:
+    """Return the line with every number, and the id of a crawl, as one sign, because they differ."""
+    line = re.sub(r"(\.test|localhost)-[0-9a-f]{8}", r"\1-#", " ".join(line.split()))
+    return re.sub(r"\d+", "#", line)
+
+
+class Shell:
+    """A shell in a folder that keeps variables and the working folder from one command to the next.
+
+    curl fails on an HTTP error, and crawls without a rate are fast.
+    """
+
+    def __init__(self, folder: Path, swaps: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
+        """`swaps`: texts of the page, such as ports, and what stands for them here."""
+        self.folder = folder
+        self._swaps = swaps
+        self._state = folder / ".shell"
+        self._state.write_text("")
+        (folder / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\n")
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        own = {"PATH": path, "CURL_HOME": str(folder), "COLUMNS": "200", "TZ": "UTC", "GOSSAMER_CRAWL__RATE": "1000/1"}
+        self._environment = {**os.environ, **own, **(environment or {})}
+
+    def here(self, text: str) -> str:
+        """Return a text of the page with what stands for its ports and addresses here."""
+        for of_page, here in self._swaps.items():
+            text = text.replace(of_page, here)
+        return text
+
+    @contextmanager
+    def started(self, command: str) -> Iterator[None]:
+        """Run a server, from the first line that it prints to the end of the block."""
+        with subprocess.Popen(
+            ["bash", "-c", f"exec {self.here(command)}"],
+            cwd=self.folder,
+            env={**self._environment, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as server:
+            assert server.stdout is not None
+            server.stdout.readline()
+            try:
+                yield
+            finally:
+                server.terminate()
+
+    def run(self, command: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command to its end."""
+        script = (
+            f'set -a\n. {self._state}\ncd "$PWD"\n{self.here(command)}\ncode=$?\nexport -p > {self._state}\nexit $code'
+        )
+        return subprocess.run(
+            ["bash", "-c", script],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    def missing(self, typed: Typed, done: "subprocess.CompletedProcess[str]") -> list[str]:
+        """Return the lines that the page shows and the command did not print."""
+        printed = {alike(line) for line in (done.stdout + done.stderr).splitlines()}
+        return [line for line in typed.shown if not printed & {alike(line), alike(self.here(line))}]
