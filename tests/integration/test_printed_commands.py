@@ -103,7 +103,7 @@ NOT_RUN = {
     "howto/fetcher.md": "needs a package with a fetcher; tests/integration/test_fetch_foreign.py has one",
     "howto/fresh.md": "crawls that run for ever; tests/integration/test_tutorials.py runs a round",
     "howto/from-scrapy-cloud.md": "tests/integration/platform/test_cloud_clients.py runs shub",
-    "howto/from-scrapy-cluster.md": "needs Kafka and a project; tests/integration/scrapy_lane/test_from_scrapy_cluster.py",
+    "howto/from-scrapy-cluster.md": "needs Kafka; tests/integration/scrapy_lane/test_from_scrapy_cluster.py",
     "howto/from-scrapy-redis.md": "needs a queue; tests/integration/scrapy_lane/test_migration.py has one",
     "howto/from-scrapyd.md": "tests/integration/platform/test_scrapyd_corpus.py sends more than 500 requests",
     "howto/from-scrapydweb.md": "tests/integration/platform/test_scrapydweb.py runs ScrapydWeb",
