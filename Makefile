@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
 EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds versions analytics analytics-programs docs dist release chart proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds versions analytics analytics-programs docs dist release chart images pythons proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
@@ -141,6 +141,12 @@ release: setup  ## Check all that a release needs, run the tests, set VERSION=1.
 chart:  ## Check the Helm chart with helm and the types of the Kubernetes API, and write deploy/kubernetes from it (needs Go).
 	tools/chart/check
 
+images: setup  ## Execute the steps of the Dockerfile in folders, and try the images (root on Linux with debootstrap; no daemon): TARGET=gossamer, platform or browser.
+	nice $(BIN)/python -m tools.image $(or $(TARGET),gossamer)
+
+pythons: setup  ## The unit suite and whole commands on Python 3.13 and 3.14, in Debians made by debootstrap (root): some minutes each (ARGS="3.13 -- tests/unit/policy").
+	nice tools/pythons $(ARGS)
+
 proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs, schedules, stores, recrawls and rebuilds runs into the documentation.
 	$(BIN)/python -m tests.proof adopt
 
@@ -155,6 +161,7 @@ lock:  ## Pin every dependency with hashes and no addresses (needs uv).
 	$(LOCK) pyproject.toml --all-extras --group dev -o requirements.lock
 	$(LOCK) pyproject.toml --group build --constraint <($(PINS)) -o requirements-demo.lock
 	$(LOCK) pyproject.toml --extra service --extra kafka --extra parquet --extra s3 --extra postgresql --extra cron --constraint <($(PINS)) -o requirements-image.lock
+	$(LOCK) pyproject.toml --extra platform --extra scrapy --extra postgresql --extra s3 --constraint <($(PINS)) -o requirements-platform.lock
 	$(LOCK) --group docs -o requirements-docs.lock
 	$(LOCK) --group dist -o requirements-dist.lock
 	$(LOCK) --group uv -o requirements-uv.lock

@@ -1,7 +1,7 @@
 """Bill of materials of what a release ships, as CycloneDX 1.6: python -m tools.sbom FILE
 
-The components are the packages of the image (`requirements-image.lock`), the crates in the compiled extension, and the
-files of others in the dashboard, each with its licence. A component without a licence, or with one that is not
+The components are the packages of the images (`IMAGE_LOCKS`), the crates in the compiled extension, and the files
+of others in the dashboard, each with its licence. A component without a licence, or with one that is not
 permitted here, is an error: exit code 1.
 """
 
@@ -22,10 +22,12 @@ ROOT = Path(__file__).parents[1]
 PERMITTED = frozenset(
     {
         "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "ISC", "LGPL-3.0-only", "MIT",
-        "MIT-0", "MPL-2.0", "PSF-2.0", "Unicode-3.0", "Unlicense", "Zlib",
+        "MIT-0", "MPL-2.0", "PSF-2.0", "Unicode-3.0", "Unlicense", "Zlib", "ZPL-2.1",
     }
 )  # fmt: skip
 """Licences under which others' work may be shipped beside or within ours: identifiers of SPDX."""
+IMAGE_LOCKS = ("requirements-image.lock", "requirements-platform.lock")
+"""Lock files of the packages in the images of deploy/Dockerfile."""
 _SPDX = {
     "Apache 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
@@ -73,20 +75,23 @@ class Component(msgspec.Struct, frozen=True):
 
 
 def packages() -> Iterator[Component]:
-    """Yield the packages of the image. Their licences are read from this environment, which has them all."""
+    """Yield the packages of the images. Their licences are read from this environment, which has them all."""
     installed = {_plain(one.metadata["Name"]): one for one in distributions()}
-    lock = (ROOT / "requirements-image.lock").read_text()
+    locks = "\n".join((ROOT / name).read_text() for name in IMAGE_LOCKS)
+    components = {}
     for name, version, marker, hashes in re.findall(
-        r"^([A-Za-z0-9._-]+)==([^ ;\\\n]+)([^\n]*)((?:\n    --hash=\S+[^\n]*)*)", lock, re.MULTILINE
+        r"^([A-Za-z0-9._-]+)==([^ ;\\\n]+)([^\n]*)((?:\n    --hash=\S+[^\n]*)*)", locks, re.MULTILINE
     ):
         found = installed.get(_plain(name))
-        if found is None and "python_full_version" in marker:
-            continue  # only for other versions of Python than that of the image
+        if found is None and ("python_full_version" in marker or "'pypy'" in marker.lower()):
+            continue  # only for other versions of Python than that of the images, or for another Python
         digests = tuple(re.findall(r"sha256:([0-9a-f]{64})", hashes))
         # Of several files of a package, the lock does not say which one is installed.
-        yield Component(
+        one = Component(
             name, version, f"pkg:pypi/{_plain(name)}@{version}", _licence(found), digests if len(digests) == 1 else ()
         )
+        components[one.purl] = one
+    yield from components.values()
 
 
 def crates() -> Iterator[Component]:

@@ -19,13 +19,21 @@ from gossamer.valkey.address import Address, with_password
 from gossamer.valkey.connection import retrying
 from gossamer.valkey.embedded import find_server
 from gossamer.valkey.shards import Shards
+from tests.servers.composed import services
 from tests.servers.crawling import gossamer
 from tests.servers.valkey import free_ports
+from tools.image import TRIED, stages
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 VARIABLE = re.compile(r"GOSSAMER_[A-Z_]+")
-OUTSIDE = {"GOSSAMER_TOKEN", "GOSSAMER_NODE_TOKEN_FILE", "GOSSAMER_SERVICE_PORT"}
-"""Of the compose file's own, and of a node; and one that Kubernetes would set."""
+OUTSIDE = {
+    "GOSSAMER_TOKEN",
+    "GOSSAMER_NODE_TOKEN",
+    "GOSSAMER_NODE_TOKEN_FILE",
+    "GOSSAMER_SERVICE_PORT",
+    "GOSSAMER_NATIVE",
+}
+"""Of the compose file's own, of a node and of the build; and one that Kubernetes would set."""
 
 
 def test_the_dashboard_shows_only_metrics_that_there_are() -> None:
@@ -92,15 +100,14 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 
 def test_the_images_user_is_a_number() -> None:
     """Else Kubernetes cannot see that it is not root (`runAsNonRoot`)."""
-    for stage in DOCKERFILE.split("\nFROM ")[2:]:
+    for stage in DOCKERFILE.split("\nFROM ")[4:]:
         users = re.findall(r"^USER (\S+)$", stage, re.MULTILINE)
         assert not users or re.fullmatch(r"[1-9]\d*:[1-9]\d*", users[-1])
 
 
 def test_the_images_default_command_listens_beyond_the_container_and_so_needs_a_token(tmp_path: Path) -> None:
-    written, of_browser = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
-    assert json.loads(of_browser)[0] in COMMANDS
-    arguments = json.loads(written)
+    arguments, *others = [json.loads(found) for found in re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)]
+    assert {other[0] for other in others} == {"manager", "worker"} <= set(COMMANDS)
     arguments[arguments.index("--data-dir") + 1] = str(tmp_path / "data")
     assert arguments[arguments.index("--host") + 1] == "0.0.0.0"
     done = gossamer(*arguments, cwd=tmp_path)
@@ -111,7 +118,22 @@ def test_the_images_default_command_listens_beyond_the_container_and_so_needs_a_
 def test_the_image_without_a_browser_is_built_by_default() -> None:
     names = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", DOCKERFILE, re.MULTILINE)
     assert names[-1] == ("gossamer", "")
-    assert ("gossamer", "browser") in names
+    assert {name for _, name in names} >= {"gossamer", "platform", "browser"}
+
+
+def test_the_steps_of_the_image_can_be_executed_without_a_daemon() -> None:
+    """By tools/image.py, which executes them; here they are only read."""
+    found = stages(DOCKERFILE)
+    assert found.keys() >= TRIED.keys()
+    copied = [
+        source
+        for stage in found.values()
+        for instruction, rest in stage.instructions
+        if instruction == "COPY" and not rest.startswith("--from")
+        for source in rest.split()[:-1]
+    ]
+    assert copied
+    assert [source for source in copied if not (DEPLOY.parent / source).exists()] == []
 
 
 # --- compose ----------------------------------------------------------------------------------------------------------
@@ -131,42 +153,34 @@ PASSWORDS = [
 ]
 
 
-def compose(password: str) -> dict[str, Any]:
-    """The compose file with its variables replaced, as Docker does it: within values, after the file was read."""
+CLUSTER, SMALL = "compose.cluster.yaml", "compose.small.yaml"
+SECRETS = ("GOSSAMER_TOKEN", "VALKEY_PASSWORD", "POSTGRES_PASSWORD", "NODE_1_TOKEN", "NODE_2_TOKEN")
 
-    def replaced(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {key: replaced(value) for key, value in part.items()}
-        if isinstance(part, list):
-            return [replaced(value) for value in part]
-        if not isinstance(part, str):
-            return part
-        names = re.compile(r"\$\{(\w+)(?::\?[^}]*)?\}|\$\$")
-        return names.sub(lambda found: password if found[1] else "$", part)
 
-    found: dict[str, Any] = replaced(yaml.safe_load((DEPLOY / "compose.yaml").read_text()))
-    return found
+def compose(password: str, name: str = CLUSTER) -> dict[str, Any]:
+    """The services of a compose file, with this password for all."""
+    return services(name, dict.fromkeys(SECRETS, password))
 
 
 @pytest.mark.parametrize("password", PASSWORDS)
 def test_a_password_of_any_characters_reaches_the_frontier(password: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server gets it as one argument, and the services and its health check from the environment."""
-    services = compose(password)["services"]
+    found = compose(password)
     for name in ("service", "worker", "browser-worker"):
         with monkeypatch.context() as environment:
-            for variable, value in services[name]["environment"].items():
+            for variable, value in found[name]["environment"].items():
                 environment.setenv(variable, value)
             address = Address.parse(load(config=None).frontier)
             assert (address.user, address.password, str(address.endpoints[0])) == ("default", password, "valkey:6379")
-    command = services["valkey"]["command"]
+    command = found["valkey"]["command"]
     assert command[command.index("--requirepass") + 1] == password
-    assert services["valkey"]["environment"]["REDISCLI_AUTH"] == password
+    assert found["valkey"]["environment"]["REDISCLI_AUTH"] == password
 
 
 def test_valkey_starts_by_its_command_and_asks_for_the_password(tmp_path: Path) -> None:
     [port] = free_ports(1)
     password = "a/b@c \"d\" 'e' \\f %41"
-    _, *arguments = compose(password)["services"]["valkey"]["command"]
+    _, *arguments = compose(password)["valkey"]["command"]
     server = subprocess.Popen(
         [find_server(), *arguments, "--port", str(port), "--bind", "127.0.0.1"], cwd=tmp_path, stdout=subprocess.DEVNULL
     )
@@ -188,30 +202,50 @@ async def _knows(address: str, password: str) -> None:
 
 
 def test_data_are_written_into_the_volumes() -> None:
-    services = compose("x")["services"]
-    volumes = {name: dict(v.split(":") for v in one.get("volumes", ())) for name, one in services.items()}
-    assert services["kafka"]["environment"]["KAFKA_LOG_DIRS"] == volumes["kafka"]["kafka"]
+    found = compose("x")
+    volumes = {name: dict(v.split(":") for v in one.get("volumes", ())) for name, one in found.items()}
+    assert found["kafka"]["environment"]["KAFKA_LOG_DIRS"] == volumes["kafka"]["kafka"]
     assert volumes["valkey"]["valkey"] == "/data"  # the working folder of the image
+    assert volumes["postgresql"]["postgresql"] == "/var/lib/postgresql/data"  # the folder of the image
+    assert "--store /data/" in found["manager"]["command"]
     [made] = re.findall(r"install -d -o gossamer -g gossamer (.+)$", DOCKERFILE, re.MULTILINE)
     for name in ("service", "worker", "browser-worker"):
-        assert services[name]["environment"]["GOSSAMER_TOPICS__BLOBS"] == volumes[name]["blobs"]
+        assert found[name]["environment"]["GOSSAMER_TOPICS__BLOBS"] == volumes[name]["blobs"]
+    for name in OWN:
         # A new volume gets the owner of the image's folder; without one it belongs to root.
         assert set(volumes[name].values()) <= set(made.split())
 
 
+OWN = ("service", "worker", "browser-worker", "manager", "node-1", "node-2")
+"""Services of the cluster that are Gossamer's."""
+
+
 def test_every_container_has_a_health_check_at_an_address_that_is_served() -> None:
-    for name, service in compose("x")["services"].items():
-        test = " ".join(service["healthcheck"]["test"])
-        if name in ("service", "worker", "browser-worker"):
-            variable = "GOSSAMER_SERVICE__METRICS" if name == "service" else "GOSSAMER_WORKER__METRICS"
-            assert f"http://{service['environment'][variable]}/readyz" in test
+    found = compose("x") | compose("x", SMALL)
+    for name, one in found.items():
+        if name.startswith("node-"):
+            continue  # nodes serve nothing: the manager knows whether they are online
+        test = " ".join(one["healthcheck"]["test"])
+        if variables := {"GOSSAMER_SERVICE__METRICS", "GOSSAMER_WORKER__METRICS"} & one["environment"].keys():
+            assert f"http://{one['environment'][variables.pop()]}/readyz" in test
+
+
+def test_no_container_of_ours_has_rights_or_writes_to_its_root() -> None:
+    for one in [compose("x")[name] for name in OWN] + [compose("x", SMALL)["gossamer"]]:
+        assert (one["read_only"], one["cap_drop"]) == (True, ["ALL"])
+        assert "no-new-privileges:true" in one["security_opt"]
+        written = [place.partition(":")[0] for place in one["tmpfs"]]
+        written += [place.partition(":")[2] for place in one.get("volumes", ())]
+        assert {"/tmp", "/data"} <= set(written)
+        assert (
+            f"\nFROM {'user' if one['build']['target'] != 'browser' else 'gossamer'} AS {one['build']['target']}\n"
+            in DOCKERFILE
+        )
 
 
 def test_the_container_of_browsers_is_confined_and_permits_their_sandbox() -> None:
-    service = compose("x")["services"]["browser-worker"]
+    service = compose("x")["browser-worker"]
     assert service["build"]["target"] == "browser"
-    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
-    assert {place.partition(":")[0] for place in service["tmpfs"]} == {"/tmp", "/data"}
     privileges, profile = service["security_opt"]
     assert privileges == "no-new-privileges:true"
     rules = json.loads((DEPLOY / profile.removeprefix("seccomp:")).read_text())

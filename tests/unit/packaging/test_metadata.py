@@ -159,7 +159,8 @@ def test_what_is_built_without_the_folder_of_the_extension_is_a_release(tmp_path
 @pytest.mark.parametrize(
     ("version", "compiler", "switch", "required"),
     [
-        ("cargo 1.85.0 (d73d2caf9 2024-12-31)", "c++", "1", True),
+        ("cargo 1.88.0 (873a06493 2025-05-10)", "c++", "1", True),
+        ("cargo 1.85.1 (d73d2caf9 2024-12-31)", "c++", "1", False),
         ("cargo 2.0.0", "clang++", "1", True),
         ("cargo 1.63.0", "c++", "1", False),
         ("no version", "c++", "1", False),

@@ -13,10 +13,11 @@ TEXT = (ROOT / ".github" / "workflows" / "release.yml").read_text()
 JOBS: dict[str, Any] = yaml.safe_load(TEXT)["jobs"]
 
 
-def test_every_python_that_is_promised_gets_the_wheels() -> None:
+def test_every_python_that_is_promised_gets_the_wheels_and_runs_the_tests() -> None:
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     promised = [one.rpartition(" ")[2] for one in classifiers if re.search(r":: 3\.\d+$", one)]
     assert JOBS["install"]["strategy"]["matrix"]["python"] == promised
+    assert JOBS["test"]["strategy"]["matrix"]["python"] == promised
 
 
 def test_every_platform_with_a_wheel_installs_it() -> None:
@@ -38,4 +39,7 @@ def test_its_commands_are_programs_of_this_repository() -> None:
 def test_nothing_is_uploaded_without_a_tag_and_before_it_was_installed() -> None:
     upload = JOBS["upload"]
     assert upload["if"] == "startsWith(github.ref, 'refs/tags/v')"
-    assert (upload["needs"], JOBS["install"]["needs"]) == ("install", "build")
+    assert (upload["needs"], JOBS["install"]["needs"]) == (["install", "test"], "build")
+    tested = JOBS["test"]["steps"][-1]["run"].split()
+    assert {"tests/unit", "tests/servers/wheel"} <= set(tested)
+    assert (ROOT / "tests" / "servers" / "wheel").stat().st_mode & 0o111

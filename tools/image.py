@@ -1,0 +1,208 @@
+"""Executes the steps of deploy/Dockerfile for a target in folders, where no container daemon is, and tries the result:
+python -m tools.image gossamer | platform | browser
+
+Needs root on Linux, debootstrap and a package index. The base is Debian's own Python instead of the official image,
+which has the same version of both. Each stage is a layer of an overlay file system in .cache/image; one whose steps and
+files have not changed is reused. Commands are tried as the image's user, on a root that cannot be written, without a
+network.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+TRIED = {
+    "gossamer": ("--version", "demo --pages 50"),
+    "platform": ("--version", "manager --help", "node --help"),
+    "browser": ("--version",),
+}
+"""Commands of each target that are tried."""
+_SUITE = "trixie"
+"""Debian of the base image, with its version of Python."""
+_NOTES = frozenset({"STOPSIGNAL", "EXPOSE", "VOLUME", "ENTRYPOINT", "CMD"})
+"""Instructions that make no files."""
+
+
+@dataclass
+class Stage:
+    """A stage of the Dockerfile: its base, its instructions, and what they make."""
+
+    name: str
+    base: str
+    instructions: list[tuple[str, str]] = field(default_factory=list)
+    layers: list[Path] = field(default_factory=list)
+    """Folders, the uppermost first. The last one is the base image."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """The last WORKDIR, USER, ENTRYPOINT, CMD."""
+    stamp: str = ""
+    """Hash of all that the stage is made of."""
+
+
+def stages(text: str) -> dict[str, Stage]:
+    """Return the stages of a Dockerfile by name, in order; one without a name has its number."""
+    found: dict[str, Stage] = {}
+    lines = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)).splitlines()
+    stage = None
+    for line in filter(str.strip, lines):
+        instruction, rest = line.split(maxsplit=1)
+        if instruction == "FROM":
+            base, _, name = rest.partition(" AS ")
+            stage = Stage(name or str(len(found)), base)
+            found[stage.name] = stage
+        elif stage is None:
+            raise ValueError(f"{DOCKERFILE}: {line}: before the first FROM")
+        else:
+            stage.instructions.append((instruction, rest))
+    return found
+
+
+class Image:
+    """The stages below `folder`."""
+
+    def __init__(self, folder: Path, found: dict[str, Stage]) -> None:
+        self._folder, self._stages = folder, found
+
+    def build(self, name: str) -> Stage:
+        """Build a stage, after those that it needs. Raises CalledProcessError for a step that fails."""
+        stage = self._stages[name]
+        if stage.layers:
+            return stage
+        below = self.build(stage.base) if stage.base in self._stages else None
+        stage.settings = dict(below.settings) if below else {"USER": "root", "WORKDIR": "/"}
+        stage.layers = [self._folder / name / "files", *(below.layers if below else [_base()])]
+        others = {found[1] for _, rest in stage.instructions if (found := re.match(r"--from=(\S+)", rest))}
+        made_of = [below.stamp if below else _SUITE, *(self.build(other).stamp for other in sorted(others))]
+        made_of += [f"{instruction} {rest} {_content(instruction, rest)}" for instruction, rest in stage.instructions]
+        stage.stamp = hashlib.sha256("\n".join(made_of).encode()).hexdigest()
+        stamp = self._folder / name / "stamp"
+        reused = stamp.exists() and stamp.read_text() == stage.stamp
+        if not reused:
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+            for part in ("files", "work", "whole"):
+                (self._folder / name / part).mkdir(parents=True)
+        for instruction, rest in stage.instructions:
+            self._execute(stage, instruction, rest, reused=reused)
+        stamp.write_text(stage.stamp)
+        return stage
+
+    def _execute(self, stage: Stage, instruction: str, rest: str, *, reused: bool) -> None:
+        if instruction in ("USER", "WORKDIR", *_NOTES):
+            stage.settings[instruction] = rest
+        elif instruction not in ("RUN", "COPY"):
+            raise ValueError(f"{DOCKERFILE}: {instruction} is not known to this program")
+        if reused or instruction in (*_NOTES, "USER"):
+            return
+        print(f"{stage.name}: {instruction} {' '.join(rest.split())}", flush=True)
+        place = stage.settings["WORKDIR"]
+        if instruction == "WORKDIR":
+            self.run(stage, f"mkdir -p {place}")
+        elif instruction == "RUN":
+            self.run(stage, f"cd {place} && {rest}", DEBIAN_FRONTEND="noninteractive")
+        else:
+            self._copy(stage, rest)
+
+    def _copy(self, stage: Stage, rest: str) -> None:
+        """Copy files of the checkout, or of another stage, into a stage."""
+        found = re.fullmatch(r"(?:--from=(\S+) )?(.+) (\S+)", rest)
+        assert found is not None
+        other, sources, target = found[1], found[2].split(), Path(stage.settings["WORKDIR"]) / found[3]
+        upper = stage.layers[0] / str(target).lstrip("/")
+        for source in sources:
+            if other:
+                layers = self._stages[other].layers
+                with_mount = f"mount -t overlay overlay -o lowerdir={_joined(layers)} {self._folder}/{other}/whole"
+                copied = f"mkdir -p {upper} && cp -a {self._folder}/{other}/whole{source}/. {upper}"
+                subprocess.run(["unshare", "--mount", "sh", "-ec", f"{with_mount}; {copied}"], check=True)
+            elif (ROOT / source).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__", "target")
+                shutil.copytree(ROOT / source, upper, dirs_exist_ok=True, ignore=ignored)
+            else:
+                into_folder = found[3].endswith("/")
+                (upper if into_folder else upper.parent).mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, upper)
+
+    def run(self, stage: Stage, command: str, **environment: str) -> None:
+        """Run a command of the shell in a stage, as root, and keep the files that it makes."""
+        upper, work, whole = (self._folder / stage.name / part for part in ("files", "work", "whole"))
+        lower = _joined(stage.layers[1:])
+        mount = f"mount -t overlay overlay -o lowerdir={lower},upperdir={upper},workdir={work} {whole}"
+        inner = f"{mount}; exec {ROOT}/tools/debian run {whole} sh -ec {shlex.quote(command)}"
+        subprocess.run(["unshare", "--mount", "sh", "-ec", inner], env={**os.environ, **environment}, check=True)
+
+    def try_out(self, stage: Stage, arguments: str) -> None:
+        """Run the image's entry point as its user, on a root that cannot be written, with a new /tmp and /data."""
+        whole = self._folder / stage.name / "whole"
+        words = [*json.loads(stage.settings["ENTRYPOINT"]), *shlex.split(arguments)]
+        user = stage.settings["USER"]
+        inner = "; ".join(
+            [
+                f"mount -t overlay overlay -o ro,lowerdir={_joined(stage.layers)} {whole}",
+                f"mount -t tmpfs -o mode=1777 tmpfs {whole}/tmp",
+                f"mount -t tmpfs -o uid={user.partition(':')[0]} tmpfs {whole}/data",
+                f"mount -t proc proc {whole}/proc",
+                "ip link set lo up",
+                f"exec chroot --userspec={user} {whole} env -i HOME=/home/gossamer PATH=/usr/local/bin:/usr/bin:/bin "
+                f"sh -ec {shlex.quote('cd /data; exec ' + shlex.join(words))}",
+            ]
+        )
+        print(f"{stage.name}: {shlex.join(words)}", flush=True)
+        subprocess.run(["unshare", "--mount", "--pid", "--fork", "--net", "sh", "-ec", inner], check=True)
+
+
+def _base() -> Path:
+    """Return the folder that stands for the base image."""
+    made = subprocess.run([ROOT / "tools" / "debian", "make", _SUITE], stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
+def _joined(layers: list[Path]) -> str:
+    return ":".join(map(str, layers))
+
+
+def _content(instruction: str, rest: str) -> str:
+    """Return the hash of the files of the checkout that an instruction copies."""
+    digest = hashlib.sha256()
+    if instruction == "COPY" and not rest.startswith("--from"):
+        for source in rest.split()[:-1]:
+            for path in sorted([ROOT / source, *(ROOT / source).rglob("*")]):
+                if path.is_file() and not {"__pycache__", "target"} & set(path.parts):
+                    digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def main() -> int:
+    """Run the program."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.image", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("target", choices=sorted(TRIED))
+    target = parser.parse_args().target
+    if os.geteuid():
+        print("Only root can mount the layers of an image.", file=sys.stderr)
+        return 1
+    image = Image(ROOT / ".cache" / "image", stages(DOCKERFILE.read_text()))
+    try:
+        stage = image.build(target)
+        for arguments in TRIED[target]:
+            image.try_out(stage, arguments)
+    except subprocess.CalledProcessError as error:
+        print(f"A step failed with {error.returncode}.", file=sys.stderr)
+        return 1
+    own = stage.layers[:-1]
+    size = subprocess.run(["du", "-csm", *own], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[-2]
+    print(f"{target}: {size} MB besides the base image")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
