@@ -18,6 +18,7 @@ from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.problems import bad_request, not_found
 from gossamer.control.browsers import waiting_for_browsers
+from gossamer.control.logins import login_trouble
 from gossamer.control.resubmission import request_of
 from gossamer.control.retries import retry_failed
 from gossamer.errors import BadInput, FrontierUnavailable, HistoryUnavailable
@@ -151,6 +152,8 @@ class CrawlDetails(CrawlSummary):
     """Waiting requests that are to be rendered in a browser"""
     without_browser: int = 0
     """Those requests, if no worker with a browser is announced: they wait until one is. Else 0"""
+    login_trouble: str = ""
+    """Accounts of the crawl's login that have failed, why, and what to do. Empty: none has, or it needs no login"""
     frontier_error: str = ""
     """Only while the frontier is away: the reason. The crawl is as the history remembers it"""
     queued_by_domain: DomainPage | None = None
@@ -357,9 +360,10 @@ async def show_crawl(
     """Reads only counters, so it is as fast for a million queued requests as for one. A crawl that the frontier has
     forgotten is as the history remembers it."""
     (info, away), page = await asyncio.gather(info_or_memory(context, crawl), _domains(context, crawl, domains, limit))
-    without_browser = 0
+    without_browser, trouble = 0, ""
     if info is not None:
         summary, without_browser = _summary(info), await waiting_for_browsers(context.frontier, info)
+        trouble = await login_trouble(context.frontier, info)
     else:
         past = None if context.history is None else await context.history.crawl(crawl)
         if past is None:
@@ -385,6 +389,7 @@ async def show_crawl(
         ],
         to_render=info.rendering.waiting,
         without_browser=without_browser,
+        login_trouble=trouble,
         **_options(info.options or Crawl(id=crawl)),
     )
     if away:

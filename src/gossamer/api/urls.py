@@ -13,6 +13,7 @@ from gossamer.api.crawls import check_known
 from gossamer.api.openapi import ResponseModel, refusals
 from gossamer.api.past import FailedRequest, failed_request
 from gossamer.control.domains import blacklisted_among
+from gossamer.control.logins import login_trouble
 from gossamer.control.url_search import find_in_crawl
 from gossamer.errors import HistoryUnavailable
 from gossamer.model.crawl import workers_of
@@ -58,6 +59,8 @@ class UrlState(ResponseModel):
     """Reason why it was dropped where it waited; empty: not known, or it was not"""
     without_browser: str = ""
     """Command that starts what it waits for, a worker with a browser, because there is none; empty: it does not"""
+    login_trouble: str = ""
+    """Accounts of the login by which it is to be fetched that have failed, and why; empty: it waits for none"""
     blacklisted: str
     """`held` or `dropped`: what happens to requests of its domain, which is on the blacklist; empty: it is not"""
     scope: str
@@ -97,7 +100,9 @@ async def explain_url(
     refusals_of_links = [scope_of(each).refusal(canonical) for each in terms]
     is_inside = found.seen or not refusals_of_links or None in refusals_of_links
     rules = dict.fromkeys(f"{each.reason}: {each.rule}" for each in refusals_of_links if each is not None)
-    without_browser = ""
+    without_browser, trouble = "", ""
+    if info is not None and found.place in ("queued", "later"):
+        trouble = await login_trouble(frontier, info)
     if found.render and info is not None and found.place in ("queued", "later"):
         has_browser = workers_of(info.pool) in await frontier.browser_workers()
         without_browser = "" if has_browser else browser_command(info.pool)
@@ -118,4 +123,5 @@ async def explain_url(
         failures=[failed_request(row) for row in failures],
         history_error=history_error,
         without_browser=without_browser,
+        login_trouble=trouble,
     )

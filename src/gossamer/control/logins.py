@@ -26,11 +26,14 @@ async def login_states(frontier: ValkeyFrontier) -> list[LoginState]:
 async def login_trouble(frontier: ValkeyFrontier, info: CrawlInfo) -> str:
     """Return sentences about the accounts of a running crawl's login that have failed. Empty: the crawl needs no login,
     or all is well. Raises FrontierUnavailable."""
-    name = login_of(info.pool)
-    return await _trouble_of(frontier, name) if name and info.state is CrawlState.RUNNING else ""
+    return await trouble_of_pool(frontier, info.pool) if info.state is CrawlState.RUNNING else ""
 
 
-async def _trouble_of(frontier: ValkeyFrontier, name: str) -> str:
+async def trouble_of_pool(frontier: ValkeyFrontier, pool: str) -> str:
+    """Return the same of the login that the crawls of a pool need, whether they run or not."""
+    name = login_of(pool)
+    if not name:
+        return ""
     stored = await frontier.logins.some([name])
     store = f"gossamer logins put {name} FILE"
     if name not in stored:

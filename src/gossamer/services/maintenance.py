@@ -9,6 +9,7 @@ published, so that a process that is killed loses none.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -16,14 +17,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gossamer.control import domains, stats
 from gossamer.control.domains import MAX_YAML_BYTES
+from gossamer.control.logins import trouble_of_pool
 from gossamer.control.stats import Counters
 from gossamer.errors import BadInput, FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlEvent, CrawlState
+from gossamer.model.info import CrawlInfo
 from gossamer.model.messages import answers
 from gossamer.policy.liveness import LivenessJudge
 from gossamer.services.outbound import OutboundPublisher
@@ -114,9 +117,9 @@ class Finisher:
         )
         new = [event for event in events if event.event_id not in late]
         if new:
-            counts = await self._counts(new)
+            infos = await self._infos(new)
             deliveries = await self._outbound.send(
-                answers.event(event, now=self._now(), counts=count) for event, count in zip(new, counts, strict=True)
+                [await self._message(event, info) for event, info in zip(new, infos, strict=True)]
             )
             for event in new:
                 if event.crawl.appid in deliveries:
@@ -133,22 +136,30 @@ class Finisher:
         }
         return finished > 0 or bool(published)
 
-    async def _counts(self, events: Sequence[CrawlEvent]) -> list[dict[str, int]]:
-        """Return the numbers of fetched and refused pages for each event. Empty: they are not known, because the crawl
-        has another run by now, or a shard is away, for which events do not wait."""
+    async def _infos(self, events: Sequence[CrawlEvent]) -> list[CrawlInfo | None]:
+        """Return the crawl of each event. None: it has another run by now, or a shard is away, for which events do not
+        wait."""
         try:
             infos = await self._frontier.crawl_infos([event.crawl for event in events])
         except FrontierUnavailable:
-            return [{} for _ in events]
-        found: list[dict[str, int]] = []
-        for event, info in zip(events, infos, strict=True):
-            if info is None or info.run != event.run:
-                found.append({})
-                continue
-            pages = info.spiders.get(event.spider) if event.spider else info.pages
-            refused = sum(refused_by_sites(pages.failed).values()) if pages else 0
-            found.append({"fetched": pages.fetched if pages else 0, "refused": refused})
-        return found
+            return [None for _ in events]
+        return [
+            info if info is not None and info.run == event.run else None
+            for event, info in zip(events, infos, strict=True)
+        ]
+
+    async def _message(self, event: CrawlEvent, info: CrawlInfo | None) -> dict[str, Any]:
+        """Return the message about an event, with the numbers of fetched and refused pages, and the accounts of its
+        login that have failed, as far as they are known."""
+        if info is None:
+            return answers.event(event, now=self._now())
+        pages = info.spiders.get(event.spider) if event.spider else info.pages
+        refused = sum(refused_by_sites(pages.failed).values()) if pages else 0
+        counts = {"fetched": pages.fetched if pages else 0, "refused": refused}
+        trouble = ""
+        with contextlib.suppress(FrontierUnavailable):
+            trouble = await trouble_of_pool(self._frontier, info.pool)
+        return answers.event(event, now=self._now(), counts=counts, login_failed=trouble)
 
     async def _acknowledge(self, events: Sequence[CrawlEvent]) -> None:
         """Delete events that are published from the frontier, and count them."""

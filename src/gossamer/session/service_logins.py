@@ -130,6 +130,8 @@ class ServiceLogins:
         except (BadInput, BadSpider) as error:
             self._troubles.update(f"{_TROUBLE}{name}", f"This worker cannot use the login {name}: {error.detail}")
             return
+        if len(accounts) == len(stored.accounts):
+            self._troubles.end(f"{_TROUBLE}{name}", f"The login {name} is used again.")
         claim = AccountClaim(
             self._frontier, login_claims(name), accounts, owner=self._holder.worker, life_seconds=self._life_seconds
         )

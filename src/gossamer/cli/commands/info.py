@@ -5,6 +5,7 @@ clients get over the message bus, so it is made by the service's own code (contr
 """
 
 import secrets
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from gossamer.cli.parser import argument, option
 from gossamer.cli.running import ask
 from gossamer.control import stats as statistics
 from gossamer.control.browsers import waiting_for_browsers
+from gossamer.control.logins import login_trouble
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
@@ -61,9 +63,9 @@ def info(
         _show_all(ask(settings, _all_crawls), as_json=json)
         return
 
-    async def question(cluster: ServiceContext) -> tuple[dict[str, Any], CrawlInfo | None, int]:
-        """Return the service's answer to a request for information; the crawl itself if one is named, and how many
-        requests of it wait for a browser that no worker has."""
+    async def question(cluster: ServiceContext) -> tuple[dict[str, Any], CrawlInfo | None, list[str]]:
+        """Return the service's answer to a request for information; the crawl itself if one is named, and sentences
+        about what its requests wait for in vain."""
         message = {"uuid": secrets.token_hex(16), "appid": appid, "spiderid": spider or "link", "action": "info"}
         kind, request = cluster.dispatcher.read(message | ({"crawlid": crawlid} if crawlid else {}))
         if not spider:
@@ -72,15 +74,15 @@ def info(
         # The tables need the newer format; JSON has that of the settings (None).
         [answer] = await cluster.dispatcher.handle(kind, request, format_1_0=None if json else False)
         crawl = await cluster.frontier.crawl_info(CrawlId(appid, crawlid)) if crawlid else None
-        return answer, crawl, await waiting_for_browsers(cluster.frontier, crawl) if crawl else 0
+        return answer, crawl, await _waits(cluster, crawl) if crawl else []
 
-    answer, crawl, without_browser = ask(settings, question)
+    answer, crawl, waits = ask(settings, question)
     if json:
         terminal.print_json(answer)
     elif crawlid:
         if crawl is None:
             raise BadInput(_no_crawl(appid, crawlid))
-        _show_crawl(answer, crawl, without_browser)
+        _show_crawl(answer, crawl, waits)
     else:
         _show_app(answer)
     raise SystemExit(0 if crawl or not crawlid else 2)
@@ -123,8 +125,15 @@ def _no_crawl(appid: str, crawlid: str) -> str:
     )
 
 
-def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo, without_browser: int) -> None:
-    """Print one crawl. `without_browser`: requests of it that wait for a browser that no worker has."""
+async def _waits(cluster: ServiceContext, crawl: CrawlInfo) -> list[str]:
+    """Return sentences about what requests of a crawl wait for in vain: a browser that no worker has, or an account."""
+    without_browser = await waiting_for_browsers(cluster.frontier, crawl)
+    found = [browser_text(without_browser, crawl.pool), await login_trouble(cluster.frontier, crawl)]
+    return list(filter(None, found))
+
+
+def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo, waits: Sequence[str]) -> None:
+    """Print one crawl. `waits`: as `_waits` returns them."""
     total = crawl.total()
     lines = [
         f"{answer['appid']}/{answer['crawlid']}: {crawl.state.value}, run {crawl.run}",
@@ -133,9 +142,7 @@ def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo, without_browser: int) 
         f"  waiting {answer['total_pending']:,} on {counted(answer['total_domains'], 'domain')}"
         f"{retries_text(total.later, total.retried)}",
     ]
-    if without_browser:
-        lines.append(f"  {browser_text(without_browser, crawl.pool)}")
-    lines += [f"  {sentence}" for sentence in growth_sentences(crawl)]
+    lines += [f"  {sentence}" for sentence in (*waits, *growth_sentences(crawl))]
     if refused := refusals_text(crawl.pages.failed, fetched=crawl.pages.fetched):
         lines.append(f"  {refused}")
     if crawl.repairs:

@@ -69,7 +69,7 @@ def put_login(name: Name, file: File, days: Days = _DAYS, *, json: options.Json 
     settings = options.load_settings(given)
     if not 1 <= days <= _MOST_DAYS:
         raise BadInput(f"--days: cannot use {days}. Write a number from 1 to {_MOST_DAYS}.")
-    login = _sealed(name, Path(file), time.time(), days)
+    login = sealed_login(name, Path(file), now=time.time(), days=days)
 
     async def put(cluster: ServiceContext) -> None:
         await cluster.frontier.logins.put(name, login)
@@ -128,8 +128,9 @@ async def _check_known(cluster: ServiceContext, name: str) -> None:
         raise BadInput(f"no login {name!r:.100} is stored. {known}.")
 
 
-def _sealed(name: str, file: Path, now: float, days: int) -> StoredLogin:
-    """Return the login of a session file, encrypted. Raises BadInput."""
+def sealed_login(name: str, file: Path, *, now: float, days: int) -> StoredLogin:
+    """Return the login of a session file, encrypted with the keys of the environment. `now`: Unix time. Raises
+    BadInput."""
     # Imported late: of the commands here, only this one reads session files.
     from gossamer.policy.scope import check_regex
     from gossamer.session.sealed_login import seal_login

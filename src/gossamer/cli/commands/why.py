@@ -16,6 +16,7 @@ from gossamer.cli.frontier_here import frontier_here
 from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
 from gossamer.control.domains import blacklisted_among
+from gossamer.control.logins import login_trouble
 from gossamer.errors import BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.fetch.proxies import first_proxy
@@ -111,6 +112,7 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
         if known is not None:
             found["known"] = _state(known)
             found["browser"] = await _browser_wait(frontier, crawl, known)
+            found["login"] = await _login_wait(frontier, crawl, known)
             found["waits"] = await _robots_wait(settings, frontier, crawl, terms, url)
     # A submitted URL is requested whatever the scope.
     is_requested = refusal is None or (known is not None and known.seen)
@@ -238,6 +240,13 @@ async def _browser_wait(frontier: ValkeyFrontier, crawl: KnownCrawl, known: UrlI
         return ""
     pool = crawl.info.pool
     return "" if workers_of(pool) in await frontier.browser_workers() else browser_command(pool)
+
+
+async def _login_wait(frontier: ValkeyFrontier, crawl: KnownCrawl, known: UrlInfo) -> str:
+    """Return sentences about the failed login that the request waits for. Empty: it waits for none."""
+    if crawl.info is None or known.place not in ("queued", "later"):
+        return ""
+    return await login_trouble(frontier, crawl.info)
 
 
 async def _robots_wait(
@@ -376,6 +385,8 @@ def _report(found: dict[str, Any]) -> list[str]:
         lines += [f"  {line}" for line in _place_lines(known, found["waits"], found.get("ends"))]
         if found["browser"]:
             lines.append(f"           for a worker with a browser, and there is none. Start one: {found['browser']}")
+        if found["login"]:
+            lines.append(f"  login    {found['login']}")
     lines += [f"  items    {counted(count, 'item')} in {output}" for output, count in found["items"].items()]
     if found["visits"]:
         lines.append(f"  visits   {_visits_text(found['visits'])}")

@@ -179,13 +179,16 @@ def stats(body: Mapping[str, Any], *, kind: str, uuid: str, appid: str, now: flo
     return {**body, "stats": kind, "appid": appid, "uuid": uuid, "server_time": int(now)}
 
 
-def event(crawl_event: CrawlEvent, *, now: float, counts: Mapping[str, int] | None = None) -> dict[str, Any]:
+def event(
+    crawl_event: CrawlEvent, *, now: float, counts: Mapping[str, int] | None = None, login_failed: str = ""
+) -> dict[str, Any]:
     """Return the message that a crawl, or one spider's part, has ended (schema `finished`, `expired` or `stopped`).
 
     The message is sent at least once; a consumer recognises a repetition by `event_id`.
 
     `spiderid` is always present, because Scrapy Cluster's consumers expect it; empty: the whole crawl. `now` is used
-    for an event without a time of its own. `counts`: of the pages, for a run that has finished; None: not known."""
+    for an event without a time of its own. `counts`: of the pages, for a run that has finished; None: not known.
+    `login_failed`: sentences about failed accounts of its login."""
     message: dict[str, Any] = {
         "action": crawl_event.kind.value,
         "event_id": crawl_event.event_id,
@@ -197,6 +200,8 @@ def event(crawl_event: CrawlEvent, *, now: float, counts: Mapping[str, int] | No
     }
     if crawl_event.kind is CrawlState.FINISHED and counts:
         message |= counts
+    if login_failed:
+        message["login_failed"] = login_failed
     if crawl_event.kind.value == "expired":
         message["total_expired"] = crawl_event.purged
     elif crawl_event.kind.value == "stopped":

@@ -1,0 +1,139 @@
+"""Logins of a service: requests that name one, a login that fails, is corrected and deleted, and who says so."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography.fernet import Fernet
+
+from gossamer.cli.commands.logins import sealed_login
+from gossamer.fakeweb.serving import serve
+from gossamer.fakeweb.spec import WebSpec
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import CrawlId
+from gossamer.valkey.datadir import running_address
+from gossamer_fakeweb.members import ACCOUNTS, Members
+from tests.servers.crawling import gossamer
+from tests.servers.service import Talk, Up, talking, up
+
+SESSION = """
+accounts:
+  alice: {{user: alice, password: {{env: ALICE}}}}
+login:
+  form: {base}/login
+  fields: {{user: user, password: password}}
+"""
+ENVIRONMENT = {"GOSSAMER_SECRET_KEYS": Fernet.generate_key().decode(), "ALICE": ACCOUNTS["alice"]}
+FLAGS = ("--allow-network", "127.0.0.0/8", "--resolve", "members.test:127.0.0.1", "--processes", "1")
+
+
+async def said(service: Up, *words: str, **environment: str) -> str:
+    """What a command says about the service, as soon as it has ended."""
+    done = await asyncio.to_thread(gossamer, *words, cwd=service.folder, env={**ENVIRONMENT, **environment})
+    return done.stdout + done.stderr
+
+
+async def store(frontier: ValkeyFrontier, name: str, file: Path, password: str) -> None:
+    """Store a login as the command does."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in {**ENVIRONMENT, "ALICE": password}.items():
+            patch.setenv(variable, value)
+        await frontier.logins.put(name, sealed_login(name, file, now=time.time(), days=1))
+
+
+async def posted(service: Up, **fields: object) -> dict[str, Any]:
+    """The API's answer to one request."""
+    async with httpx.AsyncClient(timeout=30) as client:
+        answer = await client.post(f"{service.api}/v1/crawls", json=[{"appid": "testapp", **fields}])
+    item: dict[str, Any] = answer.json()["items"][0]
+    return item
+
+
+async def shown(service: Up, path: str, **query: str) -> dict[str, Any]:
+    async with httpx.AsyncClient(timeout=30) as client:
+        found: dict[str, Any] = (await client.get(f"{service.api}{path}", params=query)).json()
+    return found
+
+
+@asynccontextmanager
+async def connected(service: Up) -> AsyncIterator[ValkeyFrontier]:
+    address = running_address(service.folder / ".gossamer")
+    assert address
+    frontier = await ValkeyFrontier.connect(address)
+    try:
+        yield frontier
+    finally:
+        await frontier.close()
+
+
+async def trouble(service: Up, *words: str) -> str:
+    """What the API says of the crawl's login, as soon as it has these words."""
+    async with asyncio.timeout(30):
+        while True:
+            found: str = (await shown(service, "/v1/crawls/testapp/one"))["login_trouble"]
+            if all(word in found for word in words):
+                return found
+            await asyncio.sleep(0.05)
+
+
+def all_bytes(folder: Path) -> bytes:
+    """The contents of all files in a folder."""
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.timeout(120)
+async def test_a_login_that_fails_is_named_everywhere_and_the_crawl_goes_on_when_it_is_corrected(
+    tmp_path: Path,
+) -> None:
+    async with serve(WebSpec(members=12)) as web:
+        site = web.extra_site_of("members.test")
+        assert isinstance(site, Members)
+        base = web.site.base("members.test")
+        (tmp_path / "shop.yaml").write_text(SESSION.format(base=base))
+        environment = {name: value for name, value in ENVIRONMENT.items() if name != "ALICE"}
+        with up(tmp_path, *FLAGS, environment=environment) as service:
+            async with talking(service) as talk, connected(service) as frontier:
+                await passes_through_its_life(service, talk, frontier, site, base)
+            assert service.stop() == 0
+    assert site.logouts == 0
+    left = all_bytes(tmp_path)
+    assert not any(secret.encode() in left for secret in (ACCOUNTS["alice"], *site.session_names))
+
+
+async def passes_through_its_life(service: Up, talk: Talk, frontier: ValkeyFrontier, site: Members, base: str) -> None:
+    url, file, fields = f"{base}/", service.folder / "shop.yaml", {"url": f"{base}/", "maxdepth": 9}
+    unknown = await posted(service, **fields, crawlid="one", login="shop")
+    assert (unknown["status"], unknown["field"]) == (400, "login")
+    assert "there is none. Store one with: gossamer logins put shop FILE" in unknown["reason"]
+    assert "shop: members.test, with alice" in await said(service, "logins", "put", "shop", "shop.yaml", ALICE="no")
+    other = await posted(service, **fields, crawlid="one", login="shops")
+    assert "there are shop. Store one" in other["reason"]
+    by_proxy = await posted(service, **fields, crawlid="one", login="shop", proxy="http://p.test:1")
+    assert by_proxy["field"] == "proxy"
+
+    assert (await posted(service, **fields, crawlid="one", login="shop"))["status"] == 201
+    words = ("has failed as alice; so requests wait.", "shows the form again", "gossamer logins retry shop")
+    text = await trouble(service, *words)
+    assert site.logins == []
+    assert text in await said(service, "info", "testapp", "one")
+    assert (await shown(service, "/v1/crawls/testapp/one/url", url=url))["login_trouble"] == text
+    await store(frontier, "other", file, "no")
+    joined = await posted(service, **fields, crawlid="one", login="other")
+    assert joined["reason"].startswith("the crawl runs without this login")
+
+    await store(frontier, "shop", file, ACCOUNTS["alice"])
+    finished = await talk.event("finished", "one")
+    assert (finished["fetched"], "login_failed" in finished) == (12, False)
+    assert site.logins == ["alice"]
+
+    await store(frontier, "shop", file, "no")
+    assert (await posted(service, **fields, crawlid="two", login="shop"))["status"] == 201
+    await frontier.logins.delete("shop")
+    await frontier.stop_crawl(CrawlId("testapp", "two"))
+    stopped = await talk.event("stopped", "two")
+    assert stopped["login_failed"].startswith("The login shop is not stored any more")
