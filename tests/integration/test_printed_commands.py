@@ -27,6 +27,7 @@ _DATABASE = "needs a database server; tests/stores has them"
 _PRACTICE = "gossamer crawl http://site0.test:8080/ --resolve site0.test:127.0.0.1 --rate"
 
 LEFT: dict[str, dict[str, str]] = {
+    "../README.md": {"python3 -m venv": _INSTALLS, "pip": _INSTALLS, "gossamer crawl https://example.com": _REAL_SITE},
     "howto/extract.md": {"gossamer crawl https://docs.python.org": _REAL_SITE, "gossamer feed": "needs a service"},
     "howto/frontier.md": {
         "valkey-server": "needs a server of the system; tests/servers/valkey.py starts one so",
@@ -160,7 +161,7 @@ def _check(shell: Shell, typed: Typed) -> None:
 def test_every_page_with_commands_is_run_or_says_why_not() -> None:
     pages = [path for folder in ("howto", "tutorial", "explanation") for path in (DOCS / folder).glob("*.md")]
     with_commands = {path.relative_to(DOCS).as_posix() for path in pages if "```" in path.read_text()}
-    assert {*LEFT, *NOT_RUN} == with_commands
+    assert {*LEFT, *NOT_RUN} == {*with_commands, "../README.md"}
     assert not {*LEFT} & {*NOT_RUN}
 
 
