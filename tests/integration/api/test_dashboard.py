@@ -389,7 +389,7 @@ async def test_a_german_browser_gets_german_pages(service: Service) -> None:
     ):
         refused = await service.http.post(f"/ui/{path}", data=form, headers=german)
         assert told in unescape(refused.text), path
-    unknown = await service.http.get("/ui/bus?cursor=!", headers=german)
+    unknown = await service.http.get("/ui/bus?topics=!", headers=german)
     assert "Die Eingabe ist nicht gültig: cursor: not a cursor" in unknown.text
 
 
