@@ -93,7 +93,8 @@ class ServiceLogins:
                     await self._look()
             for name, use in list(self._uses.items()):
                 renewal = use.claim.renewal_seconds
-                await self._renew(name, use)
+                with contextlib.suppress(FrontierError):  # the next turn tries again
+                    await self._renew(name, use)
             await asyncio.sleep(min(LOOK_SECONDS, renewal))
 
     async def close(self) -> None:
@@ -164,8 +165,7 @@ class ServiceLogins:
     async def _renew(self, name: str, use: _LoginUse) -> None:
         """Renew a claim, and lease the requests of the login's pool while there is one."""
         if not use.claim.account:
-            with contextlib.suppress(FrontierError):
-                use.claim.accounts = await self._usable_accounts(name, use.stored)
+            use.claim.accounts = await self._usable_accounts(name, use.stored)
         await use.claim.renew()
         account = use.claim.account
         if not account or use.sessions.failure is not None or use.sessions.is_ending:
