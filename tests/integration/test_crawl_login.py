@@ -439,11 +439,12 @@ async def test_a_worker_without_the_session_file_ends_and_says_so(tmp_path: Path
     frontier = await ValkeyFrontier.connect(server.address)
     crawl_id = CrawlId("app", "elsewhere")
     async with members(10) as (web, site):
+        crawl_of_command = Crawl(id=crawl_id, pool="elsewhere")
         run = await open_crawl(
-            frontier, [f"{web.site.base('members.test')}/"], Terms(session="login"), crawl=Crawl(id=crawl_id)
+            frontier, [f"{web.site.base('members.test')}/"], Terms(session="login"), crawl=crawl_of_command
         )
         with pytest.raises(LoginFailed, match="needs a login"):
-            async with open_worker(settings, frontier, pool="shared", run=run) as worker:
+            async with open_worker(settings, frontier, pool="elsewhere", run=run) as worker:
                 await asyncio.wait_for(worker.run(), 30)
         left = await info(frontier, crawl_id)
     await frontier.close()
