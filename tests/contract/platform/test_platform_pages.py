@@ -701,7 +701,9 @@ async def test_passwords_cannot_be_tried_quickly(closed: httpx.AsyncClient, data
 
 
 async def test_without_a_password_only_this_machine_is_let_in(client: httpx.AsyncClient) -> None:
-    assert (await client.get("/ui/jobs")).status_code == 200
+    shown = await client.get("/ui/jobs")
+    assert shown.status_code == 200
+    assert "/ui/login" in _Page(shown.text).links  # for a colleague with a token
     assert (await client.get("/ui/jobs", headers={"Host": "evil.test"})).status_code == 303
     answer = await client.get("/ui/jobs", headers={"Origin": "http://evil.test"})
     assert answer.status_code == 303
