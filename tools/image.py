@@ -22,11 +22,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 TRIED = {
-    "gossamer": ("--version", "demo --pages 50"),
-    "platform": ("--version", "manager --help", "node --help"),
+    "gossamer": ("--version", "demo --pages 50", ""),
+    "platform": ("--version", "node --help", ""),
     "browser": ("--version",),
 }
-"""Commands of each target that are tried."""
+"""Commands of each target that are tried. Empty: the default one, which is stopped after ten seconds and ends well."""
 _SUITE = "trixie"
 """Debian of the base image, with its version of Python."""
 _NOTES = frozenset({"STOPSIGNAL", "EXPOSE", "VOLUME", "ENTRYPOINT", "CMD"})
@@ -143,6 +143,8 @@ class Image:
         """Run the image's entry point as its user, on a root that cannot be written, with a new /tmp and /data."""
         whole = self._folder / stage.name / "whole"
         words = [*json.loads(stage.settings["ENTRYPOINT"]), *shlex.split(arguments)]
+        if not arguments:
+            words = ["timeout", "--preserve-status", "10", *words, *json.loads(stage.settings["CMD"])]
         user = stage.settings["USER"]
         inner = "; ".join(
             [
@@ -152,6 +154,7 @@ class Image:
                 f"mount -t proc proc {whole}/proc",
                 "ip link set lo up",
                 f"exec chroot --userspec={user} {whole} env -i HOME=/home/gossamer PATH=/usr/local/bin:/usr/bin:/bin "
+                "GOSSAMER_SERVICE__TOKEN=token "
                 f"sh -ec {shlex.quote('cd /data; exec ' + shlex.join(words))}",
             ]
         )
