@@ -1,6 +1,7 @@
 """Section of the dashboard about the platform, and what puts it beside an API: in this process, or in another one."""
 
 from typing import Final
+from urllib.parse import unquote
 
 from starlette.types import ASGIApp
 
@@ -56,6 +57,8 @@ _NAVIGATION: Final = (
 
 def _subject_link(action: str, subject: str) -> SubjectLink | None:
     (kind, _, verb), first = action.partition("."), subject.split(" ")[0]
+    if kind == "crawl":
+        return _crawl_link(subject)
     if verb == "delete" and kind not in ("version", "variable"):
         return None
     if kind in ("job", "schedule", "group") and first.isdigit():
@@ -65,6 +68,14 @@ def _subject_link(action: str, subject: str) -> SubjectLink | None:
     if action == "version.unpin":
         return SubjectLink("/project", {"project": subject})
     return SubjectLink("/project", {"project": subject.rpartition(" ")[0]}) if kind in ("version", "variable") else None
+
+
+def _crawl_link(path: str) -> SubjectLink | None:
+    """Return the page about a change in a crawl service, of which the audit has the path in its API."""
+    kind, *names = map(unquote, path.removeprefix("/v1/").split("/"))
+    if kind == "crawls" and len(names) >= 2:
+        return SubjectLink("/crawl", {"appid": names[0], "crawlid": names[1]})
+    return SubjectLink("/domain", {"domain": names[0]}) if kind == "domains" and names else None
 
 
 def platform_section(connect: Connect) -> DashboardSection:

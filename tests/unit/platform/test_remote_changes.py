@@ -10,6 +10,7 @@ from sqlalchemy.exc import OperationalError
 from gossamer.dashboard.service import ApiCall, ApiRefused, ChangeUnknown
 from gossamer.storage.audit import AuditedChange, AuditOutcome
 from gossamer_platform.dashboard.remote import RemoteApi, RemoteAudit, RemoteClient
+from gossamer_platform.dashboard.section import remote_section
 
 
 @dataclass
@@ -95,3 +96,18 @@ async def test_a_change_whose_connection_is_lost_may_have_been_made(ledger: Ledg
         "begun crawl.delete /v1/crawls/a/b by anna from 192.0.2.1",
         "service DELETE /v1/crawls/a/b",
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "link"),
+    [
+        ("/v1/crawls/a%20b/c%2Fd", ("/crawl", {"appid": "a b", "crawlid": "c/d"})),
+        ("/v1/crawls/a/b/retry", ("/crawl", {"appid": "a", "crawlid": "b"})),
+        ("/v1/domains/a.test", ("/domain", {"domain": "a.test"})),
+        ("/v1/crawls", None),
+        ("/v1/dead-letters/replay", None),
+    ],
+)
+def test_the_audit_leads_to_what_was_changed(path: str, link: tuple[str, dict[str, str]] | None) -> None:
+    section = remote_section("http://localhost:1", "")
+    assert section.subject_link("crawl.delete", path) == link
