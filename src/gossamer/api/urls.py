@@ -12,15 +12,14 @@ from gossamer.api.context import CRAWL_PATH, Context, PathCrawl
 from gossamer.api.crawls import check_known
 from gossamer.api.openapi import ResponseModel, refusals
 from gossamer.api.past import FailedRequest, failed_request
+from gossamer.control.browsers import browser_to_start
 from gossamer.control.domains import blacklisted_among
-from gossamer.control.logins import login_trouble
+from gossamer.control.logins import login_wait
 from gossamer.control.url_search import find_in_crawl
 from gossamer.errors import HistoryUnavailable
-from gossamer.model.crawl import workers_of
 from gossamer.model.info import UrlInfo
 from gossamer.policy.scope import scope_of
 from gossamer.policy.urls import from_user_input, host, registered_domain
-from gossamer.policy.words import browser_command
 
 if TYPE_CHECKING:
     from gossamer.history.tables import FailureRow
@@ -101,11 +100,9 @@ async def explain_url(
     is_inside = found.seen or not refusals_of_links or None in refusals_of_links
     rules = dict.fromkeys(f"{each.reason}: {each.rule}" for each in refusals_of_links if each is not None)
     without_browser, trouble = "", ""
-    if info is not None and found.place in ("queued", "later"):
-        trouble = await login_trouble(frontier, info)
-    if found.render and info is not None and found.place in ("queued", "later"):
-        has_browser = workers_of(info.pool) in await frontier.browser_workers()
-        without_browser = "" if has_browser else browser_command(info.pool)
+    if info is not None:
+        trouble = await login_wait(frontier, info, found)
+        without_browser = await browser_to_start(frontier, info, found)
     failures: list[FailureRow] = []
     history_error = ""
     if context.history is not None:

@@ -2,7 +2,8 @@
 
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, workers_of
-from gossamer.model.info import CrawlInfo
+from gossamer.model.info import CrawlInfo, UrlInfo
+from gossamer.policy.words import browser_command
 
 
 async def waiting_for_browsers(frontier: ValkeyFrontier, info: CrawlInfo) -> int:
@@ -12,6 +13,14 @@ async def waiting_for_browsers(frontier: ValkeyFrontier, info: CrawlInfo) -> int
     Costs a call only where requests are to be rendered."""
     waiting = info.rendering.waiting
     return waiting if waiting and workers_of(info.pool) not in await frontier.browser_workers() else 0
+
+
+async def browser_to_start(frontier: ValkeyFrontier, info: CrawlInfo, found: UrlInfo) -> str:
+    """Return the command that starts what a request of a crawl waits for: a worker with a browser. Empty: it waits for
+    none, or there is one. Raises FrontierUnavailable."""
+    if not found.render or not found.waits or workers_of(info.pool) in await frontier.browser_workers():
+        return ""
+    return browser_command(info.pool)
 
 
 _MOST_CRAWLS = 1000

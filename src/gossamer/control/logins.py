@@ -5,7 +5,7 @@ import msgspec
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.logins import LoginFailure, StoredLogin
 from gossamer.model.crawl import CrawlState, login_of
-from gossamer.model.info import CrawlInfo
+from gossamer.model.info import CrawlInfo, UrlInfo
 
 
 class LoginState(msgspec.Struct, frozen=True):
@@ -27,6 +27,12 @@ async def login_trouble(frontier: ValkeyFrontier, info: CrawlInfo) -> str:
     """Return sentences about the accounts of a running crawl's login that have failed. Empty: the crawl needs no login,
     or all is well. Raises FrontierUnavailable."""
     return await trouble_of_pool(frontier, info.pool) if info.state is CrawlState.RUNNING else ""
+
+
+async def login_wait(frontier: ValkeyFrontier, info: CrawlInfo, found: UrlInfo) -> str:
+    """Return sentences about the failed login that a request of a crawl waits for. Empty: it waits for none. Raises
+    FrontierUnavailable."""
+    return await login_trouble(frontier, info) if found.waits else ""
 
 
 async def trouble_of_pool(frontier: ValkeyFrontier, pool: str) -> str:

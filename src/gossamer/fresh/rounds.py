@@ -162,9 +162,9 @@ class RoundPlanner:
         if not options.budget_visits:
             return most
         if self._is_endless:
-            visited = index.visited_since(self._index.clock() - options.budget_seconds)
+            visited = index.visited_since(index.clock() - options.budget_seconds)
         else:  # a command that begins once a day does so some seconds earlier or later
-            since = self._index.clock() - _BUDGET_SHARE * options.budget_seconds
+            since = index.clock() - _BUDGET_SHARE * options.budget_seconds
             visited = index.visited_since(since, by_beginning=True)
         return min(most, max(options.budget_visits - visited, 0))
 

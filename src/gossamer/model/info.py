@@ -220,6 +220,11 @@ class UrlInfo(msgspec.Struct):
     """Terms that its request carries: the options of one submission. None: not known, because the request was not
     found, or is done."""
 
+    @property
+    def waits(self) -> bool:
+        """True: its request waits in a queue, for its turn or for a retry."""
+        return self.place in ("queued", "later")
+
 
 class DomainLimit(msgspec.Struct, frozen=True):
     """Limit of the requests to a domain, and its use now."""

@@ -25,7 +25,7 @@ from gossamer.telemetry.logs import Troubles
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
 
-LOOK_SECONDS = 2.0
+_LOOK_SECONDS = 2.0
 """Interval at which a worker asks where requests wait for an account. Longer starts such crawls later, shorter costs
 calls to all shards."""
 _IDLE_SECONDS = 5.0
@@ -87,7 +87,7 @@ class ServiceLogins:
         renewal = self._life_seconds
         while True:
             now = time.monotonic()
-            if now - looked_at >= LOOK_SECONDS:
+            if now - looked_at >= _LOOK_SECONDS:
                 looked_at = now
                 with contextlib.suppress(FrontierError):  # claims end by themselves
                     await self._look()
@@ -95,7 +95,7 @@ class ServiceLogins:
                 renewal = use.claim.renewal_seconds
                 with contextlib.suppress(FrontierError):  # the next turn tries again
                     await self._renew(name, use)
-            await asyncio.sleep(min(LOOK_SECONDS, renewal))
+            await asyncio.sleep(min(_LOOK_SECONDS, renewal))
 
     async def close(self) -> None:
         """Store the last cookies, and give the accounts to others. No request is in progress."""
@@ -136,9 +136,8 @@ class ServiceLogins:
         claim = AccountClaim(
             self._frontier, login_claims(name), accounts, owner=self._holder.worker, life_seconds=self._life_seconds
         )
-        store = None
-        if self._keys is not None:
-            store = JarStore(self._frontier, login_jars(name, stored.version), self._keys)
+        assert self._keys is not None  # they have opened the login
+        store = JarStore(self._frontier, login_jars(name, stored.version), self._keys)
         sessions = WorkerSessions(store, login, claim)
         use = self._uses[name] = _LoginUse(stored, login, claim, sessions)
         sessions.on_failure = lambda: self._on_failure(name, use)

@@ -169,10 +169,11 @@ async def test_a_run_of_which_every_part_ended_is_no_further_news(frontier: Valk
     assert words(await frontier.pending_events()) == [("app/one", 1, "stopped", spider, 16) for spider in BOTH]
 
 
-async def test_other_pools_are_told_of_to_nobody(frontier: ValkeyFrontier, clock: Clock) -> None:
-    await submit(frontier, pool="mine")
-    assert await drain(frontier, clock, pool="mine") == 16
-    await submit(frontier, name="two", pool="mine")
+@pytest.mark.parametrize("pool", ["mine", "login"])  # that of a login has a colon behind this word
+async def test_other_pools_are_told_of_to_nobody(frontier: ValkeyFrontier, clock: Clock, pool: str) -> None:
+    await submit(frontier, pool=pool)
+    assert await drain(frontier, clock, pool=pool) == 16
+    await submit(frontier, name="two", pool=pool)
     await frontier.stop_crawl(CrawlId("app", "two"))
     assert await frontier.pending_events() == []
 

@@ -15,7 +15,7 @@ from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.running import ask
 from gossamer.control.logins import LoginState, login_states
 from gossamer.errors import BadInput
-from gossamer.frontier.valkey.logins import LOGIN_NAME, StoredLogin
+from gossamer.frontier.valkey.logins import StoredLogin, check_login_name
 from gossamer.wiring.service import ServiceContext
 
 _DAYS = 90
@@ -138,8 +138,7 @@ def sealed_login(name: str, file: Path, *, now: float, days: int) -> StoredLogin
     from gossamer.session.vault import open_vault_keys
     from gossamer.storage.secret_keys import NEW_KEY
 
-    if not LOGIN_NAME.fullmatch(name):
-        raise BadInput(f"a login cannot have the name {name!r:.100}. Write at most 64 letters, digits, _ . and -.")
+    check_login_name(name)
     login = read_session_file(file, os.environ, now=now)
     if login.steps is not None and login.steps.spider is True:
         raise BadInput(f"{file}: login: name the spider, for example spider: shop. A service has more than one.")

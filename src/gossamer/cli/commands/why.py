@@ -15,15 +15,16 @@ from gossamer.cli.commands.crawls import KnownCrawl, find_crawl
 from gossamer.cli.frontier_here import frontier_here
 from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
+from gossamer.control.browsers import browser_to_start
 from gossamer.control.domains import blacklisted_among
-from gossamer.control.logins import login_trouble
+from gossamer.control.logins import login_wait
 from gossamer.errors import BadScheme, BlockedAddress, DnsFailed, FetchError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.fetch.proxies import first_proxy
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import SHARED_POOL, Terms, workers_of
+from gossamer.model.crawl import SHARED_POOL, Terms
 from gossamer.model.info import SpiderCounts, UrlInfo
 from gossamer.model.record import PageRecord
 from gossamer.model.request import DropReason
@@ -31,7 +32,7 @@ from gossamer.net.credentials import hide_secrets
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal, scope_of
 from gossamer.policy.urls import from_user_input, host, registered_domain
-from gossamer.policy.words import browser_command, counted, duration_text, explain
+from gossamer.policy.words import counted, duration_text, explain
 from gossamer.settings import Settings
 from gossamer.wiring.frontier import CrawlNote
 from gossamer.wiring.plan import APPID
@@ -111,8 +112,9 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
         found["blacklisted"] = (await blacklisted_among(frontier, [found["domain"]])).get(found["domain"], "")
         if known is not None:
             found["known"] = _state(known)
-            found["browser"] = await _browser_wait(frontier, crawl, known)
-            found["login"] = await _login_wait(frontier, crawl, known)
+            if crawl.info is not None:
+                found["browser"] = await browser_to_start(frontier, crawl.info, known)
+                found["login"] = await login_wait(frontier, crawl.info, known)
             found["waits"] = await _robots_wait(settings, frontier, crawl, terms, url)
     # A submitted URL is requested whatever the scope.
     is_requested = refusal is None or (known is not None and known.seen)
@@ -231,22 +233,6 @@ def _state(info: UrlInfo) -> dict[str, Any]:
 def _seconds_until(moment: float | None) -> float | None:
     """Return the seconds from now until a moment (epoch seconds); 0 if it has passed, None for None."""
     return None if moment is None else round(max(0.0, moment - time.time()), 1)
-
-
-async def _browser_wait(frontier: ValkeyFrontier, crawl: KnownCrawl, known: UrlInfo) -> str:
-    """Return the command that starts what the request waits for: a worker with a browser. Empty: it waits for none, or
-    there is one."""
-    if crawl.info is None or not known.render or known.place not in ("queued", "later"):
-        return ""
-    pool = crawl.info.pool
-    return "" if workers_of(pool) in await frontier.browser_workers() else browser_command(pool)
-
-
-async def _login_wait(frontier: ValkeyFrontier, crawl: KnownCrawl, known: UrlInfo) -> str:
-    """Return sentences about the failed login that the request waits for. Empty: it waits for none."""
-    if crawl.info is None or known.place not in ("queued", "later"):
-        return ""
-    return await login_trouble(frontier, crawl.info)
 
 
 async def _robots_wait(
@@ -383,9 +369,9 @@ def _report(found: dict[str, Any]) -> list[str]:
     if known:
         lines.append(f"  found    {_seen_text(found)}")
         lines += [f"  {line}" for line in _place_lines(known, found["waits"], found.get("ends"))]
-        if found["browser"]:
+        if found.get("browser"):
             lines.append(f"           for a worker with a browser, and there is none. Start one: {found['browser']}")
-        if found["login"]:
+        if found.get("login"):
             lines.append(f"  login    {found['login']}")
     lines += [f"  items    {counted(count, 'item')} in {output}" for output, count in found["items"].items()]
     if found["visits"]:

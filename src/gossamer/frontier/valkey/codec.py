@@ -405,7 +405,7 @@ class LeaseCall(NamedTuple):
     shard: int
     worker: str
     """Name of the session that leased."""
-    turn: "LeaseTurn"
+    turn: LeaseTurn
     charged: float
     """When the hits were charged, on the process's monotonic clock."""
     called_ms: float

@@ -26,6 +26,12 @@ _PRUNED_MS = 86400 * 1000
 _encode = msgspec.msgpack.Encoder().encode
 
 
+def check_login_name(name: str) -> None:
+    """Raise BadInput for what cannot be the name of a login."""
+    if not LOGIN_NAME.fullmatch(name):
+        raise BadInput(f"a login cannot have the name {name!r:.100}. Write at most 64 letters, digits, _ . and -.")
+
+
 class StoredLogin(msgspec.Struct, frozen=True, array_like=True):
     """A login as it is stored. All but `sealed` may be shown to anyone."""
 
@@ -76,8 +82,7 @@ class LoginRegistry:
 
     async def put(self, name: str, login: StoredLogin) -> None:
         """Store a login until its end, and forget that its accounts have failed. May be repeated. Raises BadInput."""
-        if not LOGIN_NAME.fullmatch(name):
-            raise BadInput(f"a login cannot have the name {name!r:.100}. Write at most 64 letters, digits, _ . and -.")
+        check_login_name(name)
         life_ms = max(1, round((login.expires - time.time()) * 1000))
         await self._do("SET", self._key(KeyPattern.LOGIN, name), _encode(login), "PX", life_ms)
         await self._do("DEL", self._key(KeyPattern.LOGIN_FAILURES, name))

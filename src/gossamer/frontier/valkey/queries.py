@@ -618,7 +618,7 @@ class FrontierQueries:
             info.deaths, info.failed_attempts, _, number, *_ = codec.decode_entry(search.entry)
             info.terms = await search.terms(number)
             info.render = search.stored_name != spider
-        if info.place in ("queued", "later") and (reason := await search.early_end()) is not None:
+        if info.waits and (reason := await search.early_end()) is not None:
             return UrlInfo(spider=spider, seen=True, place="done", dropped=reason, terms=info.terms)
         return info
 

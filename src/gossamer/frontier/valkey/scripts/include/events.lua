@@ -7,7 +7,7 @@
 -- END_REASONS). Only for crawls of a service: of the others, the process that began the crawl knows of its end.
 local function record_event(token, letter, spider, purged)
   local run, generation, packed_crawl = unpack(redis.call("HMGET", BASE .. "h:" .. token, "run", "gen", "crawl"))
-  if not is_of_service(packed_crawl) then return end
+  if not is_of_service(cmsgpack.unpack(packed_crawl)[3]) then return end
   local id = string.sub(redis.sha1hex(table.concat({ token, run, generation, letter, spider }, "|")), 1, 32)
   redis.call("ZADD", BASE .. "events", wall, id)
   redis.call("HSET", BASE .. "event", id, cmsgpack.pack(letter, tonumber(run), spider, purged) .. packed_crawl)

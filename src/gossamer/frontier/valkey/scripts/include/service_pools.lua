@@ -1,8 +1,7 @@
 -- Pools (groups of workers) of the crawls of a service, as in model/crawl.py: SHARED_POOL, and those of logins. Must hold:
 -- the names, which are stored in crawls.
 
--- Returns true if a crawl's requests are leased by the workers of a service. The third value of a crawl is its pool
--- (codec.py); that of a login begins with the word `login`, and a colon. Else nil.
-local function is_of_service(packed_crawl)
-  return ({ shared = true, login = true })[string.match(cmsgpack.unpack(packed_crawl)[3], "^[^:]*")]
+-- Returns whether the workers of a service lease the requests of a crawl's pool, its third value (codec.py).
+local function is_of_service(pool)
+  return pool == "shared" or string.sub(pool, 1, 6) == "login:"
 end

@@ -10,8 +10,8 @@
 -- Whether a worker of the crawl's own pool waits for more of the crawl, though nothing is left: a Scrapy process whose spider
 -- wants to stay open. Workers of the service wait for any crawl. The home shard knows: an idle worker asks all shards.
 local function is_awaited(packed_crawl)
-  if not is_of_service(packed_crawl) then
-    local pool = cmsgpack.unpack(packed_crawl)[3]
+  local pool = cmsgpack.unpack(packed_crawl)[3]
+  if not is_of_service(pool) then
     for _, worker in ipairs(redis.call("ZRANGE", BASE .. "wait:" .. pool, 0, -1)) do
       if redis.call("ZSCORE", BASE .. "workers", worker) then
         return true
