@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
 EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds versions analytics analytics-programs docs dist release chart images pythons proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster bench-recrawl chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds versions analytics analytics-programs docs dist release chart images pythons proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
@@ -75,6 +75,9 @@ bench-builds: setup  ## How fast the platform's API answers while an environment
 
 bench-pipelines: setup  ## Items per CPU second into PostgreSQL, MariaDB, OpenSearch and Valkey, against pipelines that insert one by one.
 	$(BIN)/python -m bench.pipelines $(ARGS)
+
+bench-recrawl: setup  ## Bytes and CPU of a second round over unchanged pages, as a share of the first (ARGS="--pages 10000").
+	$(BIN)/python -m bench.second_round $(ARGS)
 
 bench: setup  ## The comparison table, from one run.
 	bash bench/install

@@ -32,7 +32,8 @@ pid {folder}/nginx.pid;
 error_log {folder}/error.log warn;
 events {{ worker_connections 4096; }}
 http {{
-  access_log off;
+  log_format sent $bytes_sent;
+  access_log {log};
   server_tokens off;
   default_type "text/html; charset=utf-8";
   sendfile on;
@@ -63,31 +64,33 @@ class Nginx:
 
     software = "nginx"
 
-    def __init__(self, pid: int, port: int) -> None:
+    def __init__(self, pid: int, port: int, bytes_log: Path) -> None:
         self.pid = pid
         self.port = port
+        self.bytes_log = bytes_log
+        """File with a line for each response: its bytes. Only if they are counted."""
 
 
 @contextlib.contextmanager
-def serve_with_nginx(binary: str, website: Website) -> Iterator[Nginx]:
+def serve_with_nginx(binary: str, website: Website, *, counts_bytes: bool = False) -> Iterator[Nginx]:
     """Write the pages, start nginx, and stop it again however the block ends. Raises BenchFailed."""
     with tempfile.TemporaryDirectory(prefix="bench-site-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         if website.tls:
             write_certificates(folder, Site(website.spec).hosts())
-        process, port = _start(binary, website, folder)
+        process, port = _start(binary, website, folder, counts_bytes=counts_bytes)
         stack.callback(_stop, process)
         # The pages name the port, which is known to be free only once nginx has it.
         _write_pages(website, folder / "pages", port)
-        yield Nginx(process.pid, port)
+        yield Nginx(process.pid, port, folder / "sent")
 
 
-def _start(binary: str, website: Website, folder: Path) -> tuple["subprocess.Popen[bytes]", int]:
+def _start(binary: str, website: Website, folder: Path, *, counts_bytes: bool) -> tuple["subprocess.Popen[bytes]", int]:
     for _ in range(_STARTS):
         with socket.socket() as probe:
             probe.bind((_ADDRESS, 0))
             port: int = probe.getsockname()[1]
-        (folder / "nginx.conf").write_text(_config(website, folder, port))
+        (folder / "nginx.conf").write_text(_config(website, folder, port, counts_bytes=counts_bytes))
         process = subprocess.Popen(
             [binary, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")],
             stdin=subprocess.DEVNULL,
@@ -101,7 +104,7 @@ def _start(binary: str, website: Website, folder: Path) -> tuple["subprocess.Pop
     raise BenchFailed(f"nginx did not start: {(folder / 'error.log').read_text().strip()}")
 
 
-def _config(website: Website, folder: Path, port: int) -> str:
+def _config(website: Website, folder: Path, port: int, *, counts_bytes: bool) -> str:
     servers = [
         _SERVER.format(
             address=_ADDRESS,
@@ -118,6 +121,7 @@ def _config(website: Website, folder: Path, port: int) -> str:
     return _CONFIG.format(
         user="user root;" if os.geteuid() == 0 else "",  # another user could not read our folder
         folder=folder,
+        log=f"{folder}/sent sent" if counts_bytes else "off",
         keepalive="1h" if website.spec.keep_alive else "0",
         servers="".join(servers),
     )

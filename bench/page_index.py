@@ -1,7 +1,8 @@
-"""Speed and size of the page index: select what is due, settle visits.
+"""Speed and size of the page index, on SQLite and on PostgreSQL: select what is due, settle visits. Wanted are 5,000
+pages a second each, and at most 200 bytes a page besides its URL. Both write to the disk at each commit.
 
-python -m bench.page_index                                    # SQLite, 1,000,000 pages, some minutes
-python -m bench.page_index --pages 100000 --index postgresql://me@localhost/bench
+python -m bench.page_index                                    # 1,000,000 pages on both, ten minutes
+python -m bench.page_index --pages 20000 --visits 10000       # half a minute
 """
 
 import argparse
@@ -9,10 +10,14 @@ import random
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
-from gossamer.fresh.index import PageIndex
+from gossamer.fresh.database import SqliteIndex
+from gossamer.fresh.index import BEFORE_ALL, PageIndex
 from gossamer.fresh.page import Fetch, Found
+from tests.servers.postgresql import postgresql
 
 BATCH = 64
 """Pages of a batch of the worker."""
@@ -38,52 +43,81 @@ def fetch_of(number: int, at: float, visit: int, chance: random.Random) -> Fetch
     )
 
 
+class Figures(NamedTuple):
+    """Result for one database."""
+
+    select: float
+    """Pages a second that are selected because they are due."""
+    settle: float
+    """Visits a second that are settled."""
+    settle_cpu: float
+    """Visits that are settled in a second of this process's CPU time. A server's own is not counted."""
+    size: float
+    """Bytes a page, besides its URL."""
+
+    def row(self, name: str) -> str:
+        """Return the figures as a line."""
+        return (
+            f"{name:<10} select due {self.select:>8,.0f} pages/s; settle in batches of {BATCH} {self.settle:>6,.0f} "
+            f"pages/s ({self.settle_cpu:,.0f} a CPU second); {self.size:.0f} bytes a page besides the URL"
+        )
+
+
+def measure(index: PageIndex, pages: int, visits: int) -> Figures:
+    """Fill an empty index, and measure."""
+    chance = random.Random(1)
+    now = 1_790_000_000.0
+    for first in range(0, pages, 5000):
+        numbers = range(first, min(first + 5000, pages))
+        index.settle([fetch_of(number, now, 0, chance) for number in numbers])
+    for visit in range(1, 21):  # pages with a long history
+        chosen = {chance.randrange(pages) for _ in range(visits // 20)}
+        index.settle([fetch_of(number, now + visit * 86_400, visit, chance) for number in chosen])
+    now += 60 * 86_400
+    begun = time.perf_counter()
+    current = index.begin_round(now, most=visits)
+    found, after = [], BEFORE_ALL
+    while some := index.visits(current, after=after, limit=1000):
+        after = some[-1].key
+        found += some
+    select = len(found) / (time.perf_counter() - begun)
+    fetches = [fetch_of(int(page.url.rpartition("/")[2][:9]), now + 1, 99, chance) for page in found]
+    begun, used = time.perf_counter(), time.process_time()
+    for first in range(0, len(fetches), BATCH):
+        index.settle(fetches[first : first + BATCH])
+    seconds, used = time.perf_counter() - begun, time.process_time() - used
+    return Figures(select, len(found) / seconds, len(found) / used, size_of(index, pages))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=1_000_000)
     parser.add_argument("--visits", type=int, default=64_000, help="visits that are measured")
-    parser.add_argument("--index", default="")
+    parser.add_argument("--database", choices=("sqlite", "postgresql"), help="only this one")
     arguments = parser.parse_args()
-    chance = random.Random(1)
-    with tempfile.TemporaryDirectory() as folder:
-        index = PageIndex.open(arguments.index or f"{folder}/index.sqlite", "bench", crawl_id="bench")
-        now = 1_790_000_000.0
-        begun = time.perf_counter()
-        for first in range(0, arguments.pages, 5000):
-            numbers = range(first, min(first + 5000, arguments.pages))
-            index.settle([fetch_of(number, now, 0, chance) for number in numbers])
-        print(f"first round: {arguments.pages / (time.perf_counter() - begun):,.0f} pages/s")
-        for visit in range(1, 21):  # pages with a long history
-            numbers = [chance.randrange(arguments.pages) for _ in range(arguments.visits // 20)]
-            index.settle([fetch_of(number, now + visit * 86_400, visit, chance) for number in set(numbers)])
-        now += 60 * 86_400
-        begun = time.perf_counter()
-        current = index.begin_round(now, only_due=True, most=arguments.visits)
-        found, after = [], -(1 << 63)
-        while pages := index.visits(current, after=after, limit=1000):
-            after = pages[-1].key
-            found += pages
-        print(f"select due: {len(found) / (time.perf_counter() - begun):,.0f} pages/s")
-        numbers = [int(page.url.rpartition("/")[2][:9]) for page in found]
-        begun, used = time.perf_counter(), time.process_time()
-        for first in range(0, len(numbers), BATCH):
-            index.settle([fetch_of(number, now + 1, 99, chance) for number in numbers[first : first + BATCH]])
-        seconds, used = time.perf_counter() - begun, time.process_time() - used
-        rates = f"{len(numbers) / seconds:,.0f} pages/s, {len(numbers) / used:,.0f} a CPU second"
-        print(f"settle, in batches of {BATCH}: {rates}")
-        print(f"bytes a page, besides its URL: {size_of(index, Path(folder), arguments.pages):.0f}")
-        index.close()
+    for name in (arguments.database,) if arguments.database else ("sqlite", "postgresql"):
+        with ExitStack() as stack:
+            if name == "sqlite":
+                address = str(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "index.sqlite")
+            else:
+                server = stack.enter_context(postgresql(is_durable=True))
+                address = server.new_database().replace("+psycopg", "")
+            index = PageIndex.open(address, "bench", crawl_id="bench")
+            stack.callback(index.close)
+            figures = measure(index, arguments.pages, min(arguments.visits, arguments.pages))
+        print(figures.row(name), flush=True)
     return 0
 
 
-def size_of(index: PageIndex, folder: Path, pages: int) -> float:
+def size_of(index: PageIndex, pages: int) -> float:
     """Return the size of the tables of pages for each page, without the URLs."""
     database = index._database
     [(urls,)] = database.rows("SELECT sum(length(url)) FROM pages")
-    if (path := folder / "index.sqlite").exists():
+    if isinstance(database, SqliteIndex):
         database.run("PRAGMA wal_checkpoint(TRUNCATE)")
         [(unused,)] = database.rows("SELECT sum(length(change) + length(id) * 2 + 40) FROM changes")
-        size = path.stat().st_size - unused  # about what the changes take, of which the latest million are kept
+        # Without about what the changes take, of which the latest million are kept.
+        size = database.path.stat().st_size - unused
     else:
         [(size,)] = database.rows("SELECT pg_total_relation_size('pages')")
     return float((size - urls) / pages)

@@ -21,6 +21,7 @@ from tests.servers.program import require
 
 _OPTIONS = ("listen_addresses=", "shared_buffers=16MB", "max_connections=120", "fsync=off")
 """fsync=off: the tests kill the server, never the machine, so nothing that was committed is lost."""
+_DURABLE_OPTIONS = ("listen_addresses=", "shared_buffers=128MB", "max_connections=120")
 
 
 class PostgreSql(ServerProcess):
@@ -28,8 +29,10 @@ class PostgreSql(ServerProcess):
 
     stop_signal = signal.SIGINT  # which disconnects clients; SIGTERM waits for them
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_durable: bool = False) -> None:
+        """`is_durable`: commits wait for the disk, and the cache has the size of a usual server, for measurements."""
         super().__init__(folder)
+        self._options = _DURABLE_OPTIONS if is_durable else _OPTIONS
         self._programs = _programs()
         self._user = "nobody" if os.geteuid() == 0 else None
 
@@ -42,7 +45,7 @@ class PostgreSql(ServerProcess):
 
     def start(self) -> None:
         """Start the server, and return when it answers."""
-        options = [word for option in _OPTIONS for word in ("-c", option)]
+        options = [word for option in self._options for word in ("-c", option)]
         command = [self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder, *options]
         self.launch(command, self._answers, user=self._user)
 
@@ -87,11 +90,11 @@ def _programs() -> Path:
 
 
 @contextlib.contextmanager
-def postgresql() -> Iterator[PostgreSql]:
-    """A server that runs until the end of the block."""
+def postgresql(*, is_durable: bool = False) -> Iterator[PostgreSql]:
+    """A server that runs until the end of the block. `is_durable`: see PostgreSql."""
     _programs()
     with tempfile.TemporaryDirectory(prefix="gp-", ignore_cleanup_errors=True) as name:
-        server = PostgreSql(Path(name))
+        server = PostgreSql(Path(name), is_durable=is_durable)
         server.create()
         server.start()
         try:

@@ -339,11 +339,11 @@ class PageIndex:
                     continue
                 facts = _packed(page.facts)
                 state, fetched, due = int(page.state), page.fetched, page.due
-                row = (page.key, page.url, page.domain, state, fetched, due, page.depth, facts)
-                rows.append((*row, state, fetched, due, facts))
+                rows.append((page.key, page.url, page.domain, state, fetched, due, page.depth, facts))
             database.run_many(
                 f"INSERT INTO pages ({_COLUMNS}, round) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0) ON CONFLICT (key) DO UPDATE "
-                "SET state = ?, fetched = ?, due = ?, facts = ?, round = 0",
+                "SET state = excluded.state, fetched = excluded.fetched, due = excluded.due, facts = excluded.facts, "
+                "round = 0",
                 rows,
             )
             self._learn(signals)

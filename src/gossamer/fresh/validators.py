@@ -35,10 +35,11 @@ def packed_date(text: str) -> int | str:
     day, month, *rest = read.groups()
     year, hour, minute, second = map(int, rest)
     try:
-        moment = int(datetime(year, 1 + _MONTHS.index(month), int(day), hour, minute, second, tzinfo=UTC).timestamp())
+        date = datetime(year, 1 + _MONTHS.index(month), int(day), hour, minute, second, tzinfo=UTC)
     except ValueError:
         return text
-    return moment if moment > 0 and date_text(moment) == text else text
+    moment = int(date.timestamp())
+    return moment if moment > 0 and text.startswith(_DAYS[date.weekday()]) else text
 
 
 def date_text(packed: int | str) -> str:

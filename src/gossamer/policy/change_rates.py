@@ -52,7 +52,6 @@ def estimated_rate(observations: Iterable[Observation], *, expected: float) -> f
     `expected`: the rate to assume without observations, such as the mean of similar pages. Its weight is small: rates
     have a log-normal prior around it, with PRIOR_SPREAD.
     """
-    expected = min(max(expected, LOWEST_RATE), HIGHEST_RATE)
     quiet = 0.0
     intervals: dict[float, int] = {}
     for seconds, changed in observations:
@@ -60,6 +59,12 @@ def estimated_rate(observations: Iterable[Observation], *, expected: float) -> f
             intervals[seconds] = intervals.get(seconds, 0) + 1
         elif not changed:
             quiet += max(seconds, 0.0)
+    return _estimated(intervals, quiet, expected)
+
+
+def _estimated(intervals: dict[float, int], quiet: float, expected: float) -> float:
+    """Return `estimated_rate` of observations that are summed up as for `_most_likely`."""
+    expected = min(max(expected, LOWEST_RATE), HIGHEST_RATE)
     return _most_likely(intervals, quiet, math.log(expected)) if intervals or quiet else expected
 
 
@@ -79,9 +84,10 @@ def _most_likely(intervals: dict[float, int], quiet: float, expected: float) -> 
         for seconds, count in intervals.items():
             x = rate * seconds
             if x < 500:  # beyond, exp would overflow, and the term is zero
-                term = count * x / math.expm1(x)
+                grown = math.expm1(x)
+                term = count * x / grown
                 excess += term
-                slope += term * (1 - x / -math.expm1(-x))
+                slope += term * (1 - x * (1 + 1 / grown))
         low, high = (at, high) if excess > 0 else (low, at)
         following = at - excess / slope
         if not low < following < high:
@@ -144,7 +150,14 @@ class History:
 
     def rate(self, *, expected: float) -> float:
         """Return the estimated number of changes per second; see `estimated_rate`."""
-        return estimated_rate(self.observations(), expected=expected)
+        quiet = 0.0
+        changed: dict[int, int] = {}
+        for code in self._codes:
+            if code & _CHANGED:
+                changed[code ^ _CHANGED] = changed.get(code ^ _CHANGED, 0) + 1
+            else:
+                quiet += 2 ** (code / _STEPS)
+        return _estimated({2 ** (code / _STEPS): count for code, count in changed.items()}, quiet, expected)
 
     def __len__(self) -> int:
         return len(self._codes)
