@@ -149,7 +149,11 @@ class Browser:
             node = self.call("DOM.querySelector", nodeId=document, selector=field)["nodeId"]
             self.call("DOM.setFileInputFiles", nodeId=node, files=[value])
         else:
-            self.evaluate(f"document.querySelector({json.dumps(field)}).value = {json.dumps(value)}; 0")
+            typed = "each.dispatchEvent(new Event('input', {bubbles: true}))"
+            self.evaluate(
+                f"{{const each = document.querySelector({json.dumps(field)}); "
+                f"each.value = {json.dumps(value)}; {typed}}}"
+            )
 
     def click(self, element: str, then: str) -> None:
         """Click on the element that has this selector, and return when an expression is true on the page that comes."""
@@ -225,7 +229,8 @@ def beyond_the_keyboard(chromium: Browser) -> list[str]:
         });
         document.activeElement.blur(); 0
     """)
-    for _ in range(chromium.evaluate(f"{_FOCUSABLE}.length") + 1):
+    stops = "(count, each) => count + (each.type === 'datetime-local' ? 8 : 1)"  # its parts, and its calendar
+    for _ in range(chromium.evaluate(f"{_FOCUSABLE}.reduce({stops}, 1)")):
         for kind in ("rawKeyDown", "keyUp"):
             chromium.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
     found: list[str] = chromium.evaluate(

@@ -1,14 +1,16 @@
-"""Schedules: when each fires next, what it did, and the form that makes one."""
+"""Schedules: when each fires next, what it did, and the form that makes or changes one."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiRefused
-from gossamer_platform.dashboard.choices import project_choice, spider_choice
-from gossamer_platform.dashboard.jobs import number_of, pairs_of, row_number
+from gossamer_platform.dashboard.choices import project_choice, spider_choice, version_choice
+from gossamer_platform.dashboard.jobs import row_number
 from gossamer_platform.dashboard.latest import latest
+from gossamer_platform.dashboard.schedule_form import changes_of, fields_of, texts_of, times_query
 
 _A_PAGE: Final = 50
 """Jobs and firings that the page of a schedule shows."""
@@ -54,38 +56,66 @@ async def change(page: DashboardPage) -> Response:
 
 async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
     """Return the form for a schedule: of a project, or first the choice of one."""
-    given = page.form or page.query
-    project = given.get("project", "")
-    return page.render(
-        "schedule_form.html",
-        projects=await project_choice(page),
-        spiders=await spider_choice(page, project),
-        given=given,
-        fault=fault,
-        status_code=status_code,
-    )
+    return await _form(page, page.form or page.query, None, fault=fault, status_code=status_code)
 
 
 async def create(page: DashboardPage) -> Response:
     """Make the schedule of the form, and show it."""
     form = page.form
     try:
-        schedule: dict[str, Any] = {
-            "project": form.get("project", ""),
-            "spider": form.get("spider", "").strip(),
-            "name": form.get("name", "").strip(),
-            "time_zone": form.get("time_zone", "").strip() or "UTC",
-            "if_running": form.get("if_running") or "run",
-            "arguments": pairs_of(page, form, "arguments"),
-            "settings": pairs_of(page, form, "settings"),
-        }
-        if every := number_of(page, form, "every"):
-            schedule["every"] = every * 60
-        if cron := form.get("cron", "").strip():
-            schedule["cron"] = cron
-        if ("every" in schedule) == ("cron" in schedule):
-            raise ApiRefused(400, page.texts("schedules.one_rule"))
+        schedule = fields_of(page) | {"project": form.get("project", ""), "name": form.get("name", "").strip()}
         made = await page.platform.call("POST", "/v1/schedules", body=schedule)
     except ApiRefused as error:
         return await show_form(page, fault=page.detail(error), status_code=400)
     return page.go("/schedule", id=str(made["id"]))
+
+
+async def show_edit(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
+    """Return the form that changes a schedule, filled with what it is."""
+    schedule = await page.platform.get(f"/v1/schedules/{row_number(page, page.form or page.query)}")
+    given = {**texts_of(schedule), **page.form, "project": schedule["project"], "anchor": schedule["start"]}
+    return await _form(page, given, schedule, fault=fault, status_code=status_code)
+
+
+async def edit(page: DashboardPage) -> Response:
+    """Change the fields of a schedule whose texts in the form were changed, and show it."""
+    number = row_number(page, page.form)
+    path = f"/v1/schedules/{number}"
+    try:
+        if changes := changes_of(page, await page.platform.get(path)):
+            await page.platform.call("PATCH", path, body=changes)
+    except ApiRefused as error:
+        if error.status == 404:
+            raise
+        return await show_edit(page, fault=page.detail(error), status_code=400)
+    return page.go("/schedule", id=str(number), changed="yes")
+
+
+async def _form(page: DashboardPage, given: Mapping[str, str], schedule: Any, **shown: Any) -> Response:
+    """Return the form. `schedule`: the one that is changed; None: a new one."""
+    project = given.get("project", "")
+    is_of_jobs = schedule is None or bool(schedule["spider"])
+    return page.render(
+        "schedule_form.html",
+        schedule=schedule,
+        projects=await project_choice(page) if schedule is None else None,
+        spiders=await spider_choice(page, project) if is_of_jobs else None,
+        versions=await version_choice(page, project) if is_of_jobs else None,
+        given=given,
+        preview=await _preview(page, given),
+        **shown,
+    )
+
+
+async def preview(page: DashboardPage) -> Response:
+    """Return the next times of the filled form."""
+    return page.render("schedule_preview.html", preview=await _preview(page, page.form))
+
+
+async def _preview(page: DashboardPage, given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the next times that a form stands for, or why it stands for none; empty: it has no rule yet."""
+    try:
+        query = times_query(page, given)
+        return await page.platform.get("/v1/schedules/times", **query) if query else {}
+    except ApiRefused as error:
+        return {"fault": page.detail(error)}

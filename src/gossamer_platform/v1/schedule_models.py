@@ -20,10 +20,10 @@ from gossamer_platform.schedules.firing import rule_of
 from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, checked_rule
 from gossamer_platform.state.schedules import Schedule
 from gossamer_platform.state.tables import CrawlFiring
-from gossamer_platform.v1.models import JobPolicyModel, NamedModel
+from gossamer_platform.v1.models import JobPolicyModel, NamedModel, RequestModel
 
 _PREVIEW: Final = 5
-"""Number of coming times that the response for a schedule shows."""
+"""Number of coming times that a response shows."""
 MAX_REQUESTS: Final = 1000
 """Maximum number of crawl requests of a schedule. Must not exceed 10,000, which the crawl service takes at a time."""
 _MAX_REQUEST_BYTES: Final = 256 * 1024
@@ -31,18 +31,9 @@ _MAX_REQUEST_BYTES: Final = 256 * 1024
 _Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class NewScheduleModel(JobPolicyModel):
-    """A schedule to create: exactly one of cron, every and at; and the job to make, or the crawl requests to submit."""
+class ScheduleTimes(RequestModel):
+    """When a schedule fires: exactly one of cron, every and at."""
 
-    project: _Name
-    spider: _Name | None = None
-    """Spider of the jobs. Null: the schedule has `crawl`."""
-    crawl: list[dict[str, Any]] | dict[str, Any] | None = None
-    """One crawl request, or several, that are submitted to the crawl service in place of a job. Absent fields: `appid`
-    is the project, `crawlid` the name of the schedule, and `fresh` true, so that pages are fetched again each time.
-    `attrs` of each record name the schedule. Null: the schedule makes jobs."""
-    name: _Name
-    """Name of the schedule, which no other one of the project has."""
     cron: str | None = None
     """Five fields (minute, hour, day of the month, month, day of the week), or a name such as @daily."""
     every: Annotated[float, Field(allow_inf_nan=False)] | None = None
@@ -55,6 +46,33 @@ class NewScheduleModel(JobPolicyModel):
     """No job is made before this time. Null: from now on."""
     end: AwareDatetime | None = None
     """No job is made after this time. Null: there is no end."""
+
+    def rule(self, now: float) -> ScheduleRule:
+        """Return the rule. Raises BadInput with every fault."""
+        given = [name for name in ("cron", "every", "at") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise BadInput(f"give exactly one of cron, every and at, not {' and '.join(given) or 'none'}")
+        start = now if self.start is None else self.start.timestamp()
+        end = None if self.end is None else self.end.timestamp()
+        if self.at is not None:
+            return checked_rule(ScheduleRule(RuleKind.ONCE, "", self.time_zone, self.at.timestamp(), end))
+        if self.every is not None:
+            return checked_rule(ScheduleRule(RuleKind.EVERY, repr(self.every), self.time_zone, start, end))
+        return checked_rule(ScheduleRule(RuleKind.CRON, self.cron or "", self.time_zone, start, end))
+
+
+class NewScheduleModel(ScheduleTimes, JobPolicyModel):
+    """A schedule to create: exactly one of cron, every and at; and the job to make, or the crawl requests to submit."""
+
+    project: _Name
+    spider: _Name | None = None
+    """Spider of the jobs. Null: the schedule has `crawl`."""
+    crawl: list[dict[str, Any]] | dict[str, Any] | None = None
+    """One crawl request, or several, that are submitted to the crawl service in place of a job. Absent fields: `appid`
+    is the project, `crawlid` the name of the schedule, and `fresh` true, so that pages are fetched again each time.
+    `attrs` of each record name the schedule. Null: the schedule makes jobs."""
+    name: _Name
+    """Name of the schedule, which no other one of the project has."""
     jitter: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] = 0.0
     """Seconds by which a job is postponed at most, to spread those of many schedules. Always the same for one time."""
     missed: Literal["skip", "once"] = "skip"
@@ -89,19 +107,6 @@ class NewScheduleModel(JobPolicyModel):
             raise BadInput(f"{', '.join(given)}: for schedules of jobs only; a crawl that runs is joined")
         given_requests = self.crawl if isinstance(self.crawl, list) else [self.crawl]
         return checked_requests(given_requests, project=self.project, schedule=self.name)
-
-    def rule(self, now: float) -> ScheduleRule:
-        """Return the rule. Raises BadInput with every fault."""
-        given = [name for name in ("cron", "every", "at") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise BadInput(f"give exactly one of cron, every and at, not {' and '.join(given) or 'none'}")
-        start = now if self.start is None else self.start.timestamp()
-        end = None if self.end is None else self.end.timestamp()
-        if self.at is not None:
-            return checked_rule(ScheduleRule(RuleKind.ONCE, "", self.time_zone, self.at.timestamp(), end))
-        if self.every is not None:
-            return checked_rule(ScheduleRule(RuleKind.EVERY, repr(self.every), self.time_zone, start, end))
-        return checked_rule(ScheduleRule(RuleKind.CRON, self.cron or "", self.time_zone, start, end))
 
 
 class ScheduleChange(JobPolicyModel):
@@ -181,8 +186,22 @@ class ScheduleModel(NamedModel):
         times = {"start": _time(row.start_at), "end": _time(row.end_at), "last": _time(row.last_at)}
         following: list[datetime] = []
         with contextlib.suppress(OSError, ValueError, KeyError):  # its time zone was removed from this machine
-            following = [] if row.paused else [datetime.fromtimestamp(at, UTC) for at in _instants(row)]
+            following = (
+                [] if row.paused else [datetime.fromtimestamp(at, UTC) for at in _coming(rule_of(row), row.next_at)]
+            )
         return cls.of_row(row, **times, spider=row.spider or None, version=row.version_name, next=following)
+
+
+class ComingTimes(NamedModel):
+    """Times that are to come."""
+
+    next: list[datetime]
+    """The next times, without their jitter. Empty: there are none."""
+
+    @classmethod
+    def of(cls, rule: ScheduleRule, *, after: float) -> "ComingTimes":
+        """Return the next times of a rule."""
+        return cls(next=[datetime.fromtimestamp(at, UTC) for at in _coming(rule, rule.next_after(after))])
 
 
 class FiredCrawl(NamedModel):
@@ -260,12 +279,11 @@ def _reader() -> MessageReader:
     return MessageReader()
 
 
-def _instants(row: Schedule) -> Iterator[float]:
-    """Return the next _PREVIEW times of a schedule, in seconds since 1970."""
-    rule = rule_of(row)
+def _coming(rule: ScheduleRule, first: float | None) -> Iterator[float]:
+    """Return up to _PREVIEW times of a rule, in seconds since 1970, from its time `first` on. None: there are none."""
 
     def following() -> Iterator[float]:
-        instant: float | None = row.next_at
+        instant = first
         while instant is not None:
             yield instant
             instant = rule.next_after(instant)

@@ -6,7 +6,7 @@ Fixed, because clients read them: paths, names of fields, status codes.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Path, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 from sqlalchemy import Connection
 
 from gossamer.errors import BadInput
@@ -23,11 +23,13 @@ from gossamer_platform.v1.jobs import shown_job
 from gossamer_platform.v1.models import JobModel
 from gossamer_platform.v1.pages import AfterId, LatestFirst, PageLimit, PageStart, cut_page, parse_cursor
 from gossamer_platform.v1.schedule_models import (
+    ComingTimes,
     CrawlFiringModel,
     CrawlFiringPage,
     NewScheduleModel,
     ScheduleChange,
     ScheduleModel,
+    ScheduleTimes,
 )
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
@@ -76,6 +78,13 @@ async def list_schedules(
     wanted, page = client.listed_project(project), RowPage(parse_cursor(after), limit, latest_first)
     rows = await client.context.manager.read(lambda c: schedules.list_schedules(c, wanted, page))
     return [ScheduleModel.of(row) for row in rows]
+
+
+@router.get("/times", summary="Preview the times of a schedule")
+async def preview_times(client: Reader, given: Annotated[ScheduleTimes, Query()]) -> ComingTimes:
+    """Return the next times of a rule, as a schedule that is created now would have them. Nothing is stored."""
+    now = await client.context.manager.read(schedules.database_time)
+    return ComingTimes.of(given.rule(now), after=now)
 
 
 @router.get("/{schedule_id}", summary="Show a schedule")

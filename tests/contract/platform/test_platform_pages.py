@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 
 import httpx
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, update
 from sqlalchemy import text as sql
 
 from gossamer.dashboard import audit as audit_pages
@@ -45,6 +45,7 @@ from gossamer_platform.state.dispatch import JobTaker, take_jobs
 from gossamer_platform.state.groups import NewGroup
 from gossamer_platform.state.jobs import NewJob
 from gossamer_platform.state.nodes import NewNode
+from gossamer_platform.state.tables import jobs as job_table
 from gossamer_platform.state.tokens import TokenScope
 
 _EVIL = "<script>\"'&amp;x</script>"
@@ -324,6 +325,64 @@ async def test_a_form_offers_so_many_entries_that_a_person_finds_one_and_takes_a
     assert (await client.post("/ui/jobs/create", data=job)).status_code == 303
 
 
+async def test_the_page_of_a_project_follows_a_version_that_is_built(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    def begin(connection: Connection) -> int:
+        number = projects.add_version(connection, "shop", "1", digest="1", file="shop/1.egg")
+        assert number is not None
+        projects.take_listing(connection, "node")
+        return number
+
+    def end(connection: Connection) -> None:
+        projects.record_listing(connection, version, incarnation="node", spiders=["prices"], fault="")
+
+    version = await database.write(begin)
+    page = (await client.get("/ui/project?project=shop&versions=99")).text
+    address = unescape(re.findall(r'data-refresh="([^"]*)"', page)[0])
+    assert address == "/ui/project?project=shop&versions=99&part=live"
+    before = (await client.get(f"{address}&x=1")).text  # browsers share the part of an address for a second
+    await database.write(end)
+    after = (await client.get(address)).text
+    assert [re.findall(r'class="state (\w+)"', part) for part in (before, after)] == [["building"], ["ready"]]
+    assert ["prices" in part for part in (before, after)] == [False, True]
+    assert not re.search('<(input|textarea|select)(?! type="hidden")', after)  # what is typed is not replaced
+    refused = await client.post("/ui/project/variable", data={"project": "shop", "name": "1 x", "value": "y"})
+    assert refused.status_code == 400
+    again = unescape(re.findall(r'data-refresh="([^"]*)"', refused.text)[0])
+    assert "ready" in (await client.get(again)).text
+
+
+@_ON_SQLITE
+async def test_the_overview_names_jobs_that_have_finished_with_errors_in_their_logs(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    """The latest ones of the last day, a few, each with a link to the job and to its errors."""
+    stats: list[Any] = [{"log_count/ERROR": 3, "log_count/CRITICAL": 2}, {"log_count/CRITICAL": 1}, {}, {}]
+    stats += [{"log_count/ERROR": 0}, {"log_count/ERROR": _EVIL}, {"log_count/ERROR": 7}]
+
+    def end(connection: Connection) -> None:
+        nodes.register_node(connection, NewNode("node", "f", "incarnation", 99, [], "host", "1"), limit_seconds=60)
+        for place, each in enumerate(stats):
+            number = jobs.add_job(connection, NewJob("shop", "s", f"job-{place}"))
+            assert take_jobs(connection, JobTaker("node", "incarnation", 99), free=1)
+            jobs.record_start(connection, number, 1, pid=1)
+            jobs.record_end(connection, number, 1, AttemptEnd(exit_code=0, finish_reason="finished", stats=each))
+        connection.execute(update(job_table).where(job_table.c.id == 7).values(ended_at=job_table.c.ended_at - 90000))
+
+    await database.write(lambda c: _fill_one_page(c, "shop", ["s"]))
+    await database.write(end)
+    part = (await client.get("/ui/?part=live")).text
+    notices = part.partition('<ul class="notices">')[2].partition("</ul>")[0]
+    links = [unescape(link) for link in re.findall(r'href="(/ui/job[^"]*)"', notices)]
+    assert links == [
+        *("/ui/job?id=6", "/ui/job/log?id=6&contains=ERROR"),
+        *("/ui/job?id=2", "/ui/job/log?id=2&contains=CRITICAL"),
+        *("/ui/job?id=1", "/ui/job/log?id=1&contains=ERROR"),
+    ]
+    assert [unescape(count) for count in re.findall(r">([^<]*)</span> errors", notices)] == [_EVIL, "1", "5"]
+
+
 async def test_a_condition_for_items_may_have_a_comma(
     client: httpx.AsyncClient, database: StateDatabase, tmp_path: Path
 ) -> None:
@@ -446,7 +505,127 @@ async def test_a_schedule_is_made_paused_run_and_deleted(client: httpx.AsyncClie
     assert await _go(client, "/schedule/change", id=number, action="delete") == "/ui/schedules"
     assert (await client.get(f"/v1/schedules/{number}")).status_code == 404
     both = await client.post("/ui/schedules/create", data={**form, "every": "5"})
-    assert (both.status_code, "one of the two" in _alert(both)) == (400, True)
+    assert (both.status_code, "one of the three" in _alert(both)) == (400, True)
+
+
+class _Form(HTMLParser):
+    """What a browser would send with the form of a page, as it is filled."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.fields: dict[str, str] = {}
+        self._name = ""
+        self._takes_text = False
+        self.feed(page.partition("<main")[2])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag in ("input", "textarea", "select") and "name" in given:
+            self._name = given["name"]
+            self.fields[self._name] = given.get("value", "")
+            self._takes_text, self._options = tag == "textarea", 0
+        elif tag == "option":
+            self._options += 1
+            if self._options == 1 or "selected" in given:
+                self.fields[self._name] = given.get("value", "")
+                self._takes_text = "value" not in given
+
+    def handle_data(self, data: str) -> None:
+        if self._takes_text:
+            self.fields[self._name] = data.replace("\n", "\r\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._takes_text = False
+
+
+def _filled(page: str) -> dict[str, str]:
+    return _Form(page).fields
+
+
+_RULES = [
+    {"cron": "30 2 * * *", "time_zone": "Europe/Berlin", "start": "2099-01-31T02:30:00+01:00", "jitter": 7.5},
+    {"every": 20, "end": "2999-06-30T12:00:00Z", "missed": "once", "if_running": "queue", "priority": -2.25},
+    {"at": "2998-07-01T00:00:30Z", "time_zone": "Asia/Kolkata", "arguments": {"a": "1", "b": "x=y"}, "retries": 3},
+    {"every": 604800.5, "settings": {"X": "one\ntwo"}},
+]
+
+
+@_ON_SQLITE
+@pytest.mark.parametrize("rule", _RULES)
+async def test_a_form_changes_only_those_fields_of_a_schedule_that_were_changed_in_it(
+    client: httpx.AsyncClient, database: StateDatabase, rule: dict[str, Any]
+) -> None:
+    await database.write(_fill)
+    made = (await client.post("/v1/schedules", json={"project": _PROJECT, "spider": "s", "name": "n", **rule})).json()
+    path, number = f"/v1/schedules/{made['id']}", str(made["id"])
+    form = _filled((await client.get(f"/ui/schedule/edit?id={number}")).text)
+    assert await _go(client, "/schedule/save", **form) == f"/ui/schedule?id={number}&changed=yes"
+    assert (await client.get(path)).json() == made
+    assert "schedule.change" not in (await client.get("/ui/audit")).text
+    shown = (await client.post("/ui/schedules/preview?part=live", data=form)).text
+    assert re.findall(r'data-time="([^"]*)"', shown) == made["next"]
+    await _go(client, "/schedule/save", **{**form, "jitter": "60", "spider": f"spider {_EVIL}"})
+    expected = {**made, "jitter": 60.0, "spider": f"spider {_EVIL}"}
+    assert (await client.get(path)).json() == expected
+    assert f"{number} {_PROJECT}/n jitter, spider" in unescape((await client.get("/ui/audit")).text)
+    another = {"cron": "", "every": "", "at": "", "end": ""} | (
+        {"every": "90"} if "cron" in rule else {"cron": "@daily"}
+    )
+    await _go(client, "/schedule/save", **{**form, **another})
+    changed = (await client.get(path)).json()
+    assert (changed["kind"], changed["rule"], changed["end"]) == (
+        ("every", "5400.0", None) if "cron" in rule else ("cron", "@daily", None)
+    )
+    assert (changed["arguments"], changed["settings"]) == (made["arguments"], made["settings"])
+    assert bool(changed["next"])
+    if "at" in rule:
+        assert changed["next"][0] < "2998"  # the only time of before is no beginning of the new rule
+    faults: list[tuple[dict[str, str], str]] = [
+        ({"cron": "x", "every": "", "at": ""}, "cron: "),
+        ({"cron": "@daily", "every": "5"}, "of the three"),
+        ({"time_zone": "Nowhere"}, "Nowhere"),
+        ({"end": "soon"}, "soon"),
+        ({"jitter": "x"}, "Write a number"),
+        ({"end": "1999-01-01T00:00"}, "end is before start"),
+    ]
+    for fault, told in faults:
+        refused = await client.post("/ui/schedule/save", data={**form, **fault})
+        assert (refused.status_code, told in _alert(refused)) == (400, True), (fault, refused.text)
+        assert all(f'value="{value}"' in refused.text for value in fault.values() if value)  # what was typed is kept
+    assert (await client.get(path)).json() == changed
+
+
+@_ON_SQLITE
+async def test_times_of_a_form_are_those_of_its_time_zone(client: httpx.AsyncClient, database: StateDatabase) -> None:
+    await database.write(_fill)
+    form = {"project": _PROJECT, "spider": "s", "name": "n", "at": "2998-07-01T09:00", "time_zone": "Europe/Berlin"}
+    number = (await _go(client, "/schedules/create", **form)).rpartition("=")[2]
+    path = f"/v1/schedules/{number}"
+    assert (await client.get(path)).json()["next"] == ["2998-07-01T07:00:00Z"]
+    filled = _filled((await client.get(f"/ui/schedule/edit?id={number}")).text)
+    assert filled["at"] == "2998-07-01T09:00:00"
+    await _go(client, "/schedule/save", **{**filled, "time_zone": "UTC"})
+    assert (await client.get(path)).json()["next"] == ["2998-07-01T09:00:00Z"]
+    shown = await client.post("/ui/schedules/preview?part=live", data={"at": "1999-01-01T00:00"})
+    assert "No time comes." in shown.text
+    empty = await client.post("/ui/schedules/preview?part=live", data={"cron": " "})
+    assert "Fill in when" in empty.text
+
+
+async def test_a_schedule_of_crawl_requests_is_edited(client: httpx.AsyncClient, database: StateDatabase) -> None:
+    requests = [{"url": "http://a.test/", "appid": "shop", "crawlid": "n", "fresh": True}]
+    columns = {"kind": "every", "rule": "3600.0", "time_zone": "UTC", "start_at": 0.0, "jitter": 0.0, "missed": "skip",
+               "if_running": "run", "spider": "", "crawl": requests, "arguments": {}, "settings": {}, "priority": 0.0,
+               "policy": {}, "next_at": 1e10}  # fmt: skip
+    await database.write(lambda c: schedules.add_schedule(c, "shop", "n", columns))
+    form = _filled((await client.get("/ui/schedule/edit?id=1")).text)
+    assert "spider" not in form
+    refused = await client.post("/ui/schedule/save", data={**form, "crawl": "{"})
+    assert (refused.status_code, "crawl: cannot read it as JSON" in _alert(refused)) == (400, True)
+    refused = await client.post("/ui/schedule/save", data={**form, "crawl": '{"maxdepth": 1}'})
+    assert (refused.status_code, "crawl" in _alert(refused)) == (400, True)
+    await _go(client, "/schedule/save", **{**form, "every": "30"})
+    assert (await client.get("/v1/schedules/1")).json()["rule"] == "1800.0"
 
 
 async def test_nodes_groups_projects_and_variables_are_changed(

@@ -1,6 +1,7 @@
 """The dashboard of a real server in a real Chromium: hostile projects run no script, and every page can be used by all,
 in light and dark, on a phone and on a large screen."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrapyd]:
 def pages() -> list[str]:
     """Addresses of every page with something on it."""
     project = urlencode({"project": "shop <b onmouseover=alert(4)>"})
-    with_id = ("job", "job/log", "job/items", "schedule", "group")
+    with_id = ("job", "job/log", "job/items", "schedule", "schedule/edit", "group")
     return ["", "jobs", "jobs/new", f"jobs/new?{project}", "projects", f"project?{project}", "schedules",
             f"schedules/new?{project}", "groups", "nodes", "tokens", "audit", "login", "nothing",
             *(f"{path}?id=1" for path in with_id), f"jobs?{urlencode({'tag': EVIL, 'spider': EVIL})}",
@@ -176,9 +177,18 @@ def test_a_newcomer_deploys_runs_schedules_and_shares_a_project(chromium: Browse
         chromium.open(f"{root}/schedules/new?project=shop&spider=prices")
         chromium.fill("#f-name", "nightly")
         chromium.click("main form[method=post] button", "document.querySelector('.fault')")
-        assert "the cron line, or the minutes" in chromium.evaluate("document.querySelector('.fault').textContent")
+        assert "the cron line, the minutes" in chromium.evaluate("document.querySelector('.fault').textContent")
         chromium.fill("#f-cron", "30 2 * * *")
         chromium.click("main form[method=post] button", "document.querySelectorAll('.times li').length === 5")
+        chromium.click("a[href*='/schedule/edit']", "document.querySelector('#times li')")
+        coming = "document.querySelector('#times').textContent"
+        before = chromium.evaluate(coming)
+        chromium.fill("#f-cron", "0 4 * * *")
+        chromium.wait(f"{coming} !== {json.dumps(before)}")
+        preview = chromium.evaluate(coming)
+        chromium.click("button.primary:not(header *)", "location.pathname === '/ui/schedule'")
+        assert chromium.evaluate("document.querySelector('.times').textContent") in preview
+        assert server.client.get("/v1/schedules/1").json()["rule"] == "0 4 * * *"
         chromium.open(f"{root}/tokens")
         chromium.fill("[name=name]", "Anna")
         chromium.click("form[action$='/tokens/make'] button", "document.querySelector('#secret')")
