@@ -44,16 +44,15 @@ async def show_list(page: DashboardPage, *, fault: str = "", status_code: int = 
 
 
 async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
-    """Return one project."""
+    """Return one project. The part that follows it has its versions and spiders."""
     name, query = page.form.get("project") or page.query.get("project", ""), page.query
-    project, versions, spiders, variables, policies = await asyncio.gather(
+    project, versions, spiders, (variables, policies) = await asyncio.gather(
         page.platform.get(project_path(page, name)),
         page.platform.get(
             "/v1/versions", project=name, after=query.get("versions"), limit=_VERSIONS + 1, latest_first=True
         ),
         page.platform.get("/v1/spiders", project=name, after=query.get("spiders"), limit=_SPIDERS + 1),
-        page.platform.get(project_path(page, name, "variables")),
-        page.platform.get(project_path(page, name, "policies"), after=query.get("policies"), limit=_POLICIES + 1),
+        _variables_and_policies(page, name),
     )
     versions, more_versions = cut(versions, _VERSIONS, "id")
     spiders, more_spiders = cut(spiders, _SPIDERS)
@@ -70,6 +69,18 @@ async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) 
         fault=fault,
         status_code=status_code,
     )
+
+
+async def _variables_and_policies(page: DashboardPage, name: str) -> tuple[list[Any], list[Any]]:
+    """Return the variables of a project, and a page of its policies; none for the part that follows it."""
+    if page.part:
+        return [], []
+    after, most = page.query.get("policies"), _POLICIES + 1
+    variables, policies = await asyncio.gather(
+        page.platform.get(project_path(page, name, "variables")),
+        page.platform.get(project_path(page, name, "policies"), after=after, limit=most),
+    )
+    return variables, policies
 
 
 async def deploy(page: DashboardPage) -> Response:
