@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from gossamer.fresh.database import SqliteIndex
 from gossamer.fresh.index import BEFORE_ALL, PageIndex
-from gossamer.fresh.page import Fetch, Found
+from gossamer.fresh.page import Fetch, Found, short_hash
 from tests.servers.postgresql import postgresql
 
 BATCH = 64
@@ -35,9 +35,9 @@ def fetch_of(number: int, at: float, visit: int, chance: random.Random) -> Fetch
         depth=2,
         status=200,
         body=hash((number, visit if changed else 0)) or 1,
-        text=hash((number, visit if changed else 0, "text")) or 1,
+        text=short_hash(hash((number, visit if changed else 0, "text"))),
         sketch=number.to_bytes(8, "big") * 4,
-        link_set=hash((number, "links")) or 1,
+        link_set=short_hash(hash((number, "links"))),
         etag=_ETAG.format(number * 2654435761 % 2**40, number % 65536),
         modified="Tue, 03 Nov 2026 10:00:00 GMT",
     )
@@ -110,16 +110,17 @@ def main() -> int:
 
 
 def size_of(index: PageIndex, pages: int) -> float:
-    """Return the size of the tables of pages for each page, without the URLs."""
+    """Return the size of the tables of pages and their indexes for each page, without the URLs."""
     database = index._database
-    [(urls,)] = database.rows("SELECT sum(length(url)) FROM pages")
+    [(urls,)] = database.rows("SELECT sum(length(origin) + length(path)) FROM pages JOIN sites ON number = site")
+    tables = ("pages", "sites", "visits")
     if isinstance(database, SqliteIndex):
-        database.run("PRAGMA wal_checkpoint(TRUNCATE)")
-        [(unused,)] = database.rows("SELECT sum(length(change) + length(id) * 2 + 40) FROM changes")
-        # Without about what the changes take, of which the latest million are kept.
-        size = database.path.stat().st_size - unused
+        names = ", ".join(f"'{name}'" for name in tables)
+        [(size,)] = database.rows(
+            f"SELECT sum(pgsize) FROM dbstat WHERE name IN (SELECT name FROM sqlite_schema WHERE tbl_name IN ({names}))"
+        )
     else:
-        [(size,)] = database.rows("SELECT pg_total_relation_size('pages')")
+        [(size,)] = database.rows("SELECT " + " + ".join(f"pg_total_relation_size('{name}')" for name in tables))
     return float((size - urls) / pages)
 
 

@@ -217,7 +217,7 @@ class Gossamer(Rule):
             history.add(Observation(since, True))
         rate = self._rates[number] = history.rate(expected=self._mean)
         seconds = interval(rate, price=self._price, limits=LIMITS)
-        return at + min(jittered(seconds, self._chance.random()), LIMITS.longest)
+        return at + LIMITS.clamped(jittered(seconds, self._chance.random()))
 
     def errors(self, days: float) -> list[float]:
         """Return the relative errors of the estimates of pages with a constant rate, after 20 fetches or more that may

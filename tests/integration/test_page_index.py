@@ -15,10 +15,21 @@ import pytest
 
 from gossamer.bus.base import Topics
 from gossamer.commit.retrier import Retrier
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, SinkError
 from gossamer.fresh.database import open_database
-from gossamer.fresh.index import PageIndex
-from gossamer.fresh.page import ChangeKind, Fetch, Found, PageKind, PageState, VisitSchedule
+from gossamer.fresh.index import BEFORE_ALL, PageIndex
+from gossamer.fresh.page import (
+    ChangeKind,
+    Fetch,
+    Found,
+    IndexedFacts,
+    IndexedPage,
+    PageKind,
+    PageState,
+    VisitSchedule,
+    due_time,
+    packed_facts,
+)
 from gossamer.fresh.rounds import KeptCrawl, RoundPlanner
 from gossamer.fresh.scopes import ScopeChange
 from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
@@ -60,7 +71,7 @@ def index(address: str) -> Iterator[PageIndex]:
 def fetch(name: str, visit: int, found: Found = LIVE, *, body: int = 0, at: float = NOW, **more: object) -> Fetch:
     status = {LIVE: 200, Found.NOT_MODIFIED: 304, Found.MISSING: 404, Found.GONE: 410}.get(found, 0)
     return Fetch(
-        url=f"https://{name}", request_id=f"{visit:016x}{len(name):016x}", at=at, found=found, status=status,
+        url=f"https://{name}", request_id=f"{visit:08x}{len(name):024x}", at=at, found=found, status=status,
         body=body if found is LIVE else 0, text=body if found is LIVE else 0, **more,  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -605,44 +616,113 @@ FIRST_TABLES = (
     "CREATE TABLE pages (key BIGINT PRIMARY KEY, url TEXT NOT NULL, domain INTEGER NOT NULL, state SMALLINT NOT NULL, "
     "fetched BIGINT NOT NULL, due BIGINT NOT NULL, depth INTEGER NOT NULL, round INTEGER NOT NULL, "
     "facts {blob} NOT NULL)",
+    "CREATE INDEX pages_due ON pages (due)",
+    "CREATE TABLE rounds (number {serial}, begun DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, "
+    "run BIGINT NOT NULL, is_plain SMALLINT NOT NULL, entered BIGINT NOT NULL)",
     "CREATE TABLE changes (number {serial}, id TEXT UNIQUE NOT NULL, at DOUBLE PRECISION NOT NULL, "
     "change {blob} NOT NULL)",
 )
 """Tables of the first release, as far as they have rows here."""
 
 
-def test_an_index_of_the_first_release_goes_on_and_fetches_nothing_again(address: str) -> None:
+def test_an_index_of_the_first_format_is_converted_and_fetches_nothing_again(address: str) -> None:
     database = open_database(address, "0123456789abcdef")
     database.prepare(FIRST_TABLES)
     database.run("INSERT INTO facts (name, value) VALUES ('format', '1'), ('crawl', 'cli/one')")
     database.run("INSERT INTO domains (name, price, rate) VALUES ('a.test', 100.0, 0.00001)")
-    url, due = "https://a.test/x", int(NOW + DAY_SECONDS)
-    facts = msgspec.msgpack.encode([b"visit", 7, 8, b"", 0, int(NOW), '"tag"', int(NOW)])
-    row = [fingerprint(url, seed=0), url, 1, PageState.LIVE, int(NOW), due, 2, 0, facts]
-    database.run("INSERT INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-    change = msgspec.msgpack.encode({"url": url, "change": "new", "at": NOW, "id": "a"})
+    database.run("INSERT INTO rounds (begun, run, is_plain, entered) VALUES (?, 3, 0, 1)", [NOW])
+    due = int(NOW + DAY_SECONDS)
+    facts = [bytes.fromhex("00000001") + b"more", 7, -(1 << 40) + 8, b"", 0, int(NOW), '"tag"', int(NOW)]
+    facts += [0, 150, 0, 0, False, 1 << 40 | 5]  # without the last fields, which came later
+    rows = [
+        (fingerprint(url, seed=0), url, 1, PageState.LIVE, int(NOW), due, 2, entered, msgspec.msgpack.encode(facts))
+        for url, entered in (("https://a.test/x", 0), ("https://www.a.test/y", 1))
+    ]
+    database.run_many("INSERT INTO pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    change = msgspec.msgpack.encode({"url": "https://a.test/x", "change": "new", "at": NOW, "id": "a"})
     database.run("INSERT INTO changes (id, at, change) VALUES ('a', ?, ?)", [NOW, change])
     database.close()
 
+    for _ in range(2):  # the second time, it has been converted
+        index = PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
+        index.clock = lambda: NOW + 60
+        converted = IndexedFacts(1, 7, 8, changed=int(NOW), etag='"tag"', modified=int(NOW), links=150, items=5)
+        for key, url, *_ in rows:
+            page = index.page(url)
+            assert page == IndexedPage(key, url, 1, PageState.LIVE, int(NOW), due, 2, converted)
+        current = index.open_round()
+        assert current is not None
+        assert current.run == 3
+        assert [page.url for page in index.visits(current, after=BEFORE_ALL, limit=9)] == ["https://www.a.test/y"]
+        index.close()
+
     index = PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
     index.clock = lambda: NOW + 60
+    assert current is not None
     index.plan(None)
-    page = index.page(url)
-    assert page is not None
-    assert (page.facts.etag, page.facts.body, page.depth) == ('"tag"', 7, 2)
-    assert index.known([page.key]) == {page.key}
-    begun = index.begin_round(NOW + 60, only_due=True, most=9)
-    assert index.visits(begun, after=-(1 << 63), limit=9) == []
+    assert index.count_due(NOW + 60) == 0
     told = index.last_change()
-    for visit, link_set in ((1, 5), (2, 6)):
-        found = fetch("a.test/x", visit, body=7, at=NOW + visit * DAY_SECONDS, link_set=link_set, sketch=b"a")
+    assert index.settle([fetch("www.a.test/y", 1, body=7)]) == [], "it was settled before the upgrade"
+    assert index.visits(current, after=BEFORE_ALL, limit=9) == []
+    for visit, link_set in ((2, 5), (3, 6)):
+        found = fetch("a.test/x", visit, body=7, at=NOW + visit * DAY_SECONDS, link_set=link_set, items=5)
         index.settle([msgspec.structs.replace(found, text=8)])
     assert [change.what for change in index.changes(told)] == [("links",)], "what it did not know before is no change"
     index.close()
 
 
+def test_what_is_taken_back_is_not_remembered(index: PageIndex) -> None:
+    database = index._database
+    database.run("ALTER TABLE changes RENAME TO away")
+    with pytest.raises(SinkError):
+        index.settle([fetch("a.test/x", 1)])
+    database.run("ALTER TABLE away RENAME TO changes")
+    index.settle([fetch("b.test/x", 1)])
+    index.settle([fetch("a.test/x", 1)])
+    assert [(one.name, one.pages) for one in index.figures(NOW)] == [("a.test", 1), ("b.test", 1)]
+    assert [index.page(f"https://{name}.test/x") is not None for name in "ab"] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a.test", "https://a.test/", "http://a.test:81/x//y?q=https://b.test/", "s3://b/c"]
+)
+def test_a_url_comes_back_as_it_was(index: PageIndex, url: str) -> None:
+    index.enter([url], depth=1 << 40)
+    page = index.page(url)
+    assert page is not None
+    assert page.url == url
+    found = PageIndex(index._database).page(url)
+    assert found == page
+
+
+def test_times_far_away_are_stored(index: PageIndex) -> None:
+    index.clock = lambda: 4_000_000_000.0  # a clock that is wrong by decades
+    index.settle([fetch("a.test/x", 1, at=index.clock())])
+    index.clock = lambda: NOW
+    index.plan(None)
+    page = index.page("https://a.test/x")
+    assert page is not None
+    assert page.fetched == NOW
+    assert page.due <= NOW + index.schedule.limits.longest
+
+
+def test_facts_are_stored_without_the_last_ones_that_are_empty() -> None:
+    assert packed_facts(IndexedFacts()) == b"\x90"
+    for facts in (IndexedFacts(misses=1), IndexedFacts(visit=5, signalled=True), IndexedFacts(1, etag='W/"a"')):
+        assert msgspec.msgpack.decode(packed_facts(facts), type=IndexedFacts) == facts
+
+
+@pytest.mark.parametrize("seconds", [1.0, 999.5, 3600.0, 86_400.0, 30 * 86_400.0])
+def test_a_page_is_due_at_most_a_thousandth_early_and_never_before_its_shortest_interval(seconds: float) -> None:
+    for second in range(1000):
+        at = NOW + second * 7.3
+        due = due_time(at, seconds, IntervalLimits(1.0, 30 * DAY_SECONDS))
+        assert at + seconds - max(seconds / 1000, 0.5) <= due <= at + seconds + 0.5
+        assert due_time(at, seconds, IntervalLimits(seconds, seconds)) == round(at + seconds)
+
+
 def test_an_index_of_a_newer_release_is_refused(index: PageIndex, address: str) -> None:
-    index.note("format", "2")
+    index.note("format", "3")
     with pytest.raises(BadInput, match=r"was written by a newer release of Gossamer\. Upgrade this one"):
         PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
 

@@ -6,7 +6,7 @@ Both understand the statements of `index.py`; what differs is here. Blocking; a 
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -29,13 +29,28 @@ _ADDRESSES: Final = "Write the path of a SQLite file, or postgresql://USER@HOST/
 _SCHEMA_PREFIX: Final = "gossamer "
 """First part of the name of an index's schema. Fixed."""
 Rows = list[tuple[Any, ...]]
+_SQLITE_WORDS: Final = {"blob": "BLOB", "serial": "INTEGER PRIMARY KEY AUTOINCREMENT", "often_updated": ""}
+_POSTGRESQL_WORDS: Final = {
+    "blob": "BYTEA",
+    "serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    # Each update leaves an old row behind. By default, a fifth of the table may be such rows.
+    "often_updated": " WITH (autovacuum_vacuum_scale_factor = 0.05)",
+}
 
 
 class IndexDatabase(Protocol):
     """A connection to the database. Raises SinkError, which is repeated, or BadInput, which is not."""
 
-    def prepare(self, tables: Sequence[str]) -> None:
-        """Make these tables and their indexes, unless they exist. `{blob}` and `{serial}` stand for types."""
+    def prepare(
+        self,
+        tables: Sequence[str],
+        *,
+        before: Callable[[], None] | None = None,
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        """Make these tables and their indexes, unless they exist. `{blob}` and `{serial}` stand for types,
+        `{often_updated}` for options. `before`, `after`: called in the same transaction, of which one at a time is
+        carried out."""
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Rows:
         """Return the rows of a query. `?` stands for a value."""
@@ -82,12 +97,16 @@ class SqliteIndex:
             opened.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         return self._connection
 
-    def prepare(self, tables: Sequence[str]) -> None:
+    def prepare(
+        self,
+        tables: Sequence[str],
+        *,
+        before: Callable[[], None] | None = None,
+        after: Callable[[], None] | None = None,
+    ) -> None:
         self._check_file()
         with self.transaction():
-            for table in tables:
-                types = {"blob": "BLOB", "serial": "INTEGER PRIMARY KEY AUTOINCREMENT"}
-                self.run(table.format(**types))
+            _make(self, tables, _SQLITE_WORDS, before, after)
 
     def _check_file(self) -> None:
         """Raise BadInput for a file that is something else, before anything in it changes."""
@@ -156,13 +175,17 @@ class PostgreSqlIndex:
             self._connection.execute(f'SET search_path = "{self._schema}"')
         return self._connection
 
-    def prepare(self, tables: Sequence[str]) -> None:
+    def prepare(
+        self,
+        tables: Sequence[str],
+        *,
+        before: Callable[[], None] | None = None,
+        after: Callable[[], None] | None = None,
+    ) -> None:
         with self.transaction():
             # One process makes the tables, and the others wait for it.
             self.run("SELECT pg_advisory_xact_lock(hashtext(?))", [self._schema])
-            for table in tables:
-                types = {"blob": "BYTEA", "serial": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"}
-                self.run(table.format(**types))
+            _make(self, tables, _POSTGRESQL_WORDS, before, after)
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> Rows:
         with self._translated():
@@ -209,6 +232,22 @@ class PostgreSqlIndex:
     def delete(self) -> None:
         self.run(f'DROP SCHEMA "{self._schema}" CASCADE')
         self.close()
+
+
+def _make(
+    database: IndexDatabase,
+    tables: Sequence[str],
+    words: Mapping[str, str],
+    before: Callable[[], None] | None,
+    after: Callable[[], None] | None,
+) -> None:
+    """Carry out `prepare` in its transaction."""
+    if before is not None:
+        before()
+    for table in tables:
+        database.run(table.format(**words))
+    if after is not None:
+        after()
 
 
 def open_database(address: str, name: str, *, prefix: str = _SCHEMA_PREFIX) -> IndexDatabase:

@@ -2,6 +2,9 @@
 
 A round is one visit of pages that are due: one run of the crawl in the frontier. Blocking; for one thread.
 
+The table of pages is made small: a URL is the number of its site and a path, times have four bytes, and the pages of
+the open round stand in a table of their own, so that a visit writes the row of its page once.
+
 Fixed: the tables, which later releases read; and that a page, its schedule and its change are one transaction.
 """
 
@@ -10,14 +13,16 @@ import random
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gossamer.errors import BadInput
 from gossamer.fresh.database import IndexDatabase, open_database
+from gossamer.fresh.first_format import FirstFormat
 from gossamer.fresh.page import (
     Change,
     ChangeKind,
@@ -31,8 +36,10 @@ from gossamer.fresh.page import (
     VisitSchedule,
     announce,
     digest,
+    due_time,
     is_forgotten,
     is_unchanged_part,
+    packed_facts,
     settle,
     shown_hash,
 )
@@ -60,13 +67,17 @@ _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS domains (number {serial}, name TEXT UNIQUE NOT NULL, price DOUBLE PRECISION, "
     "rate DOUBLE PRECISION)",
-    "CREATE TABLE IF NOT EXISTS pages (key BIGINT PRIMARY KEY, url TEXT NOT NULL, domain INTEGER NOT NULL, "
-    "state SMALLINT NOT NULL, fetched BIGINT NOT NULL, due BIGINT NOT NULL, depth INTEGER NOT NULL, "
-    "round INTEGER NOT NULL, facts {blob} NOT NULL)",
+    # A site is what its URLs begin with: scheme, host and port.
+    "CREATE TABLE IF NOT EXISTS sites (number {serial}, origin TEXT UNIQUE NOT NULL, domain INTEGER NOT NULL)",
+    # In the order of their sizes, which leaves no gaps.
+    "CREATE TABLE IF NOT EXISTS pages (key BIGINT PRIMARY KEY, fetched INTEGER NOT NULL, due INTEGER NOT NULL, "
+    "site INTEGER NOT NULL, depth SMALLINT NOT NULL, state SMALLINT NOT NULL, path TEXT NOT NULL, "
+    "facts {blob} NOT NULL){often_updated}",
     "CREATE INDEX IF NOT EXISTS pages_due ON pages (due)",
-    # Partial: a page that is not in a round, or not missing, costs them nothing.
-    "CREATE INDEX IF NOT EXISTS pages_round ON pages (round, key) WHERE round <> 0",
+    # Partial: a page that is not missing costs it nothing.
     f"CREATE INDEX IF NOT EXISTS pages_missing ON pages (key) WHERE state = {PageState.MISSING:d}",
+    # Pages that the open round has not visited yet.
+    "CREATE TABLE IF NOT EXISTS visits (page BIGINT PRIMARY KEY, round BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS changes (number {serial}, id TEXT UNIQUE NOT NULL, at DOUBLE PRECISION NOT NULL, "
     "change {blob} NOT NULL)",
     "CREATE TABLE IF NOT EXISTS signals (domain INTEGER PRIMARY KEY, trust DOUBLE PRECISION NOT NULL)",
@@ -74,15 +85,21 @@ _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS versions (page BIGINT NOT NULL, hash BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, "
     "encoding TEXT NOT NULL, content {blob} NOT NULL, PRIMARY KEY (page, hash))",
     "CREATE TABLE IF NOT EXISTS rounds (number {serial}, begun DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, "
-    "run BIGINT NOT NULL, is_plain SMALLINT NOT NULL, entered BIGINT NOT NULL)",  # is_plain is 0 and not read
+    "run BIGINT NOT NULL, entered BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS feeds (page BIGINT PRIMARY KEY, url TEXT NOT NULL, domain INTEGER NOT NULL)",
     SUBSCRIPTIONS_TABLE,
     *SCOPES_TABLES,
 )
 MOST_FEEDS: Final = 10
 """Feeds of one site that are visited, of those that its pages name. Some sites have one for each page."""
-_FORMAT: Final = "1"
-_COLUMNS: Final = "key, url, domain, state, fetched, due, depth, facts"
+_FORMAT: Final = "2"
+_COLUMNS: Final = "key, fetched, due, site, depth, state, path, facts"
+_TIME_ZERO: Final = 1 << 30
+"""Unix time that is stored as 0 in columns of four bytes, which hold times until 2072. Fixed."""
+_MOST_STORED: Final = (1 << 31) - 1
+_MOST_DEPTH: Final = (1 << 15) - 1
+_KNOWN_SITES: Final = 100_000
+"""Sites that are remembered, a few hundred bytes each, so that they need not be looked up."""
 _KEYS_AT_ONCE: Final = 5000
 BEFORE_ALL: Final = -(1 << 63)
 """Below the key of every page."""
@@ -172,6 +189,15 @@ class Announced(NamedTuple):
     """URLs of which the index has no page."""
 
 
+class PageSite(NamedTuple):
+    """Row of a site."""
+
+    number: int
+    origin: str
+    """Beginning of the URLs of its pages, before their path."""
+    domain: int
+
+
 class PageIndex:
     """An open page index."""
 
@@ -180,6 +206,8 @@ class PageIndex:
         self.key_of = key_of
         """Returns the form of a URL by which two are one page."""
         self._domains: dict[str, int] = {}
+        self._sites: dict[str, PageSite] = {}
+        self._numbered_sites: dict[int, PageSite] = {}
         self._schedules: dict[int, VisitSchedule] = {}
         self._schedules_read = -_SCHEDULES_SECONDS
         self._options = RevisitOptions()
@@ -199,8 +227,9 @@ class PageIndex:
         """Open or make the index of a crawl. `name`: of the crawl in a database that holds several indexes. Raises
         BadInput if the index is that of another crawl. `crawl_id` empty: open the index of any crawl."""
         database = open_database(address, name)
+        index = cls(database, key_of=key_of)
         try:
-            database.prepare(_TABLES)
+            index._prepare()
             for fact, value in (("format", _FORMAT), ("crawl", crawl_id)):
                 statement = "INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
                 if value:
@@ -217,7 +246,22 @@ class PageIndex:
         except BaseException:
             database.close()
             raise
-        return cls(database, key_of=key_of)
+        return index
+
+    def _prepare(self) -> None:
+        """Make the tables. An index of the first format is converted, with all of its pages."""
+        first = FirstFormat(self._database)
+
+        def convert() -> None:
+            if not first.is_found:
+                return
+            for pages, rounds in first.batches():
+                self._write(pages)
+                self._database.run_many("INSERT INTO visits (page, round) VALUES (?, ?)", rounds)
+            first.delete()
+            self.note("format", _FORMAT)
+
+        self._database.prepare(_TABLES, before=first.set_aside, after=convert)
 
     def follow(self, options: RevisitOptions) -> None:
         """Let pages be due by these options from now on."""
@@ -287,7 +331,66 @@ class PageIndex:
     def _load(self, keys: Sequence[int]) -> dict[int, IndexedPage]:
         condition, value = self._database.chosen("key", keys)
         rows = self._database.rows(f"SELECT {_COLUMNS} FROM pages WHERE {condition}", [value])
-        return {row[0]: _page(row) for row in rows}
+        return {page.key: page for page in self._read(rows)}
+
+    def _read(self, rows: Sequence[Sequence[Any]]) -> list[IndexedPage]:
+        """Return the pages of rows of the table of pages."""
+        if len(self._numbered_sites) > _KNOWN_SITES:
+            self._forget_sites()
+        sites = self._numbered_sites
+        if missing := {row[3] for row in rows}.difference(sites):
+            condition, value = self._database.chosen("number", list(missing))
+            for row in self._database.rows(f"SELECT number, origin, domain FROM sites WHERE {condition}", [value]):
+                sites[row[0]] = PageSite(*row)
+        found = []
+        for key, fetched, due, number, depth, state, path, facts in rows:
+            _, origin, domain = sites[number]
+            times = fetched + _TIME_ZERO, due + _TIME_ZERO
+            found.append(IndexedPage(key, origin + path, domain, PageState(state), *times, depth, _facts(facts)))
+        return found
+
+    def _write(self, pages: Iterable[IndexedPage]) -> None:
+        """Write pages. Of those that the index has, the place and the depth stay as they are."""
+        rows = []
+        for page in pages:
+            site = self._site(page.url)
+            depth, path = min(page.depth, _MOST_DEPTH), page.url[len(site.origin) :]
+            times = _stored(page.fetched), _stored(page.due)
+            rows.append((page.key, *times, site.number, depth, int(page.state), path, packed_facts(page.facts)))
+        self._database.run_many(
+            f"INSERT INTO pages ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE "
+            "SET state = excluded.state, fetched = excluded.fetched, due = excluded.due, facts = excluded.facts",
+            rows,
+        )
+
+    def _site(self, url: str) -> PageSite:
+        """Return the site of a URL, which is entered if the index does not have it."""
+        path = url.find("/", url.find("//") + 2)
+        origin = url if path < 0 else url[:path]
+        if (site := self._sites.get(origin)) is None:
+            if len(self._sites) > _KNOWN_SITES:
+                self._forget_sites()
+            domain = self._domain(registered_domain(host(url)))
+            statement = "INSERT INTO sites (origin, domain) VALUES (?, ?) ON CONFLICT (origin) DO NOTHING"
+            self._database.run(statement, [origin, domain])
+            rows = self._database.rows("SELECT number, origin, domain FROM sites WHERE origin = ?", [origin])
+            site = self._sites[origin] = PageSite(*rows[0])
+        return site
+
+    def _forget_sites(self) -> None:
+        self._sites.clear()
+        self._numbered_sites.clear()
+        self._domains.clear()
+
+    @contextmanager
+    def _transaction(self, *, locks: str = "") -> Iterator[None]:
+        """Transaction that may enter sites and domains. Their numbers are forgotten if it is taken back."""
+        try:
+            with self._database.transaction(locks=locks):
+                yield
+        except BaseException:
+            self._forget_sites()
+            raise
 
     @property
     def keeps_versions(self) -> bool:
@@ -309,14 +412,14 @@ class PageIndex:
             return []
         changes: list[Change] = []
         database = self._database
-        with database.transaction(locks="changes"):
+        with self._transaction(locks="changes"):
             keys = [self.key(fetch.url) for fetch in fetches]
             pages = self._load(keys)
             signals: dict[int, list[bool]] = {}
             for key, fetch in zip(keys, fetches, strict=True):
                 page = pages.get(key)
                 if page is None:
-                    domain = self._domain(registered_domain(host(fetch.url)))
+                    domain = self._site(fetch.url).domain
                     page = pages[key] = IndexedPage(key, fetch.url, domain, depth=fetch.depth)
                 signalled = page.facts.signalled
                 change = settle(page, fetch, self._schedule_of(page), random.random())
@@ -331,21 +434,10 @@ class PageIndex:
                 if change is not None and is_told(change, rule, tell_unchanged=self._options.unchanged):
                     changes.append(change)
             changes = self._with_templates(changes)
-            rows = []
-            forgotten = []
-            for page in pages.values():
-                if is_forgotten(page):
-                    forgotten.append(page.key)
-                    continue
-                facts = _packed(page.facts)
-                state, fetched, due = int(page.state), page.fetched, page.due
-                rows.append((page.key, page.url, page.domain, state, fetched, due, page.depth, facts))
-            database.run_many(
-                f"INSERT INTO pages ({_COLUMNS}, round) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0) ON CONFLICT (key) DO UPDATE "
-                "SET state = excluded.state, fetched = excluded.fetched, due = excluded.due, facts = excluded.facts, "
-                "round = 0",
-                rows,
-            )
+            forgotten = [page.key for page in pages.values() if is_forgotten(page)]
+            self._write(page for page in pages.values() if not is_forgotten(page))
+            condition, value = database.chosen("page", keys)
+            database.run(f"DELETE FROM visits WHERE {condition}", [value])
             self._learn(signals)
             if self._options.versions:
                 self._keep_versions(keys, fetches)
@@ -378,7 +470,7 @@ class PageIndex:
                     before = page.facts.announced, page.due
                     due += announce(page, moments[page.key], now=now, is_trusted=trusted)
                     if before != (page.facts.announced, page.due):
-                        rows.append((_packed(page.facts), page.due, page.key))
+                        rows.append((packed_facts(page.facts), _stored(page.due), page.key))
                 self._database.run_many("UPDATE pages SET facts = ?, due = ? WHERE key = ?", rows)
         return Announced(due, tuple(url for url in times if self.key(url) not in known))
 
@@ -397,7 +489,7 @@ class PageIndex:
         MOST_FEEDS, those that are named first. May be repeated."""
         keys = {self.key(url): url for url in urls}
         admitted: list[str] = []
-        with self._database.transaction(locks="changes"):
+        with self._transaction(locks="changes"):
             known = self.known(keys)
             for key, url in keys.items():
                 if key in known:
@@ -419,16 +511,21 @@ class PageIndex:
     def enter(self, urls: Sequence[str], *, depth: int, announced: Mapping[str, int] = MappingProxyType({})) -> None:
         """Enter pages that were never fetched, and are due now. `announced`: times of their last changes."""
         now = int(self.clock())
-        with self._database.transaction(locks="changes"):
-            for url in urls:
-                domain = self._domain(registered_domain(host(url)))
-                facts = _packed(IndexedFacts(announced=announced.get(url, 0)))
-                row = [self.key(url), url, domain, int(PageState.FAILED), 0, now, depth, facts]
-                self._database.run(
-                    f"INSERT INTO pages ({_COLUMNS}, round) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0) "
-                    "ON CONFLICT (key) DO NOTHING",
-                    row,
+        with self._transaction(locks="changes"):
+            pages = {self.key(url): url for url in urls}
+            unknown = pages.keys() - self.known(pages)
+            self._write(
+                IndexedPage(
+                    key,
+                    url,
+                    self._site(url).domain,
+                    due=now,
+                    depth=depth,
+                    facts=IndexedFacts(announced=announced.get(url, 0)),
                 )
+                for key, url in pages.items()
+                if key in unknown
+            )
 
     def domains(self) -> set[str]:
         """Return the domains of all pages that the index has ever had."""
@@ -516,7 +613,11 @@ class PageIndex:
     def visits(self, current: Round, *, after: int, limit: int) -> list[IndexedPage]:
         """Return the pages of a round that it has not visited yet, with a key above `after`, in the order of keys.
         Sitemaps that have not changed, as the ones that name them say, leave the round."""
-        while found := self._pages("round = ? AND round <> 0", [current.number], after, limit):
+        statement = (
+            f"SELECT {_COLUMNS} FROM visits JOIN pages ON pages.key = visits.page "
+            "WHERE visits.page > ? AND visits.round = ? ORDER BY visits.page LIMIT ?"
+        )
+        while found := self._read(self._database.rows(statement, [after, current.number, limit])):
             skipped = self._skip_parts(found)
             if len(skipped) < len(found):
                 return [page for page in found if page.key not in skipped]
@@ -534,16 +635,17 @@ class PageIndex:
         rows = []
         for page in parts:
             due = min(now + page.interval(self._schedule_of(page)), page.fetched + longest)
-            rows.append((math.ceil(due), page.key, page.fetched))
+            rows.append((_stored(math.ceil(due)), page.key, _stored(page.fetched)))
         with self._database.transaction():  # one that was fetched meanwhile has left the round already
-            self._database.run_many("UPDATE pages SET round = 0, due = ? WHERE key = ? AND fetched = ?", rows)
+            self._database.run_many("UPDATE pages SET due = ? WHERE key = ? AND fetched = ?", rows)
+            self._database.run_many("DELETE FROM visits WHERE page = ?", [(page.key,) for page in parts])
         return {page.key for page in parts}
 
     def _pages(self, condition: str, values: Sequence[object], after: int, limit: int) -> list[IndexedPage]:
         rows = self._database.rows(
             f"SELECT {_COLUMNS} FROM pages WHERE key > ? AND {condition} ORDER BY key LIMIT ?", [after, *values, limit]
         )
-        return [_page(row) for row in rows]
+        return self._read(rows)
 
     def _batches(self, condition: str, values: Sequence[object]) -> Iterator[list[IndexedPage]]:
         """Yield all pages that meet a condition, in batches. Each is read when the one before is done with."""
@@ -555,7 +657,7 @@ class PageIndex:
     def next_due(self) -> int | None:
         """Return when the next page is due. None: there is no page."""
         [(due,)] = self._database.rows("SELECT min(due) FROM pages")
-        return None if due is None else int(due)
+        return None if due is None else int(due) + _TIME_ZERO
 
     def adopt_scope(
         self, scope: str, keeps: Callable[[IndexedPage], bool], *, fact: str = "scope"
@@ -602,7 +704,7 @@ class PageIndex:
             page.facts.etag, page.facts.modified = "", 0
             page.facts.announced = 0  # of a sitemap, which would be skipped as long as its date does not move
             due = page.due if page.state is PageState.GONE else _AT_ONCE
-            rows.append((_packed(page.facts), due, page.key))
+            rows.append((packed_facts(page.facts), _stored(due), page.key))
         self._database.run_many("UPDATE pages SET facts = ?, due = ? WHERE key = ?", rows)
 
     # --- domains ------------------------------------------------------------------------------------------------------
@@ -667,15 +769,16 @@ class PageIndex:
         rows = self._database.rows(
             f"SELECT d.name, count(*), sum({live} 1 ELSE 0 END), sum(CASE WHEN state = {PageState.GONE:d} THEN 1 "
             f"ELSE 0 END), sum(CASE WHEN due <= ? THEN 1 ELSE 0 END), min({live} fetched END), avg({live} fetched END) "
-            "FROM pages JOIN domains d ON d.number = pages.domain GROUP BY d.name ORDER BY 2 DESC, 1",
-            [now],
+            "FROM pages JOIN sites s ON s.number = pages.site JOIN domains d ON d.number = s.domain "
+            "GROUP BY d.name ORDER BY 2 DESC, 1",
+            [_stored(now)],
         )
-        return [
-            DomainFigures(
-                name, int(pages), int(live), int(gone), int(due), int(oldest or 0), max(now - float(mean or now), 0.0)
-            )
-            for name, pages, live, gone, due, oldest, mean in rows
-        ]
+        found = []
+        for name, pages, live, gone, due, oldest, mean in rows:
+            age = 0.0 if mean is None else max(now - float(mean) - _TIME_ZERO, 0.0)
+            since = 0 if oldest is None else int(oldest) + _TIME_ZERO
+            found.append(DomainFigures(name, int(pages), int(live), int(gone), int(due), since, age))
+        return found
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
@@ -693,22 +796,22 @@ class PageIndex:
         with self._database.transaction(locks="rounds"):
             found = self.open_round()
             if found is None:
-                self._database.run("INSERT INTO rounds (begun, run, is_plain, entered) VALUES (?, 0, 0, 0)", [now])
+                self._database.run("INSERT INTO rounds (begun, run, entered) VALUES (?, 0, 0)", [now])
                 found = self.open_round()
                 assert found is not None
                 condition = "due <= ?" if only_due else f"(due <= ? OR state <> {PageState.GONE:d})"
-                self._choose(found, condition, [now + ahead], most)
+                self._choose(found, condition, [_stored(now + ahead)], most)
         return found
 
     def _choose(self, current: Round, condition: str, values: Sequence[object], most: int) -> int:
         """Let a round visit the pages that meet a condition, those first that were due first, instead of those that are
         left of it, and count the visits. Returns their number."""
-        self._database.run("UPDATE pages SET round = 0 WHERE round = ?", [current.number])
+        self._database.run("DELETE FROM visits")
         self._database.run(
-            f"UPDATE pages SET round = ? WHERE key IN (SELECT key FROM pages WHERE {condition} ORDER BY due LIMIT ?)",
+            f"INSERT INTO visits (page, round) SELECT key, ? FROM pages WHERE {condition} ORDER BY due LIMIT ?",
             [current.number, *values, most],
         )
-        [(chosen,)] = self._database.rows("SELECT count(*) FROM pages WHERE round = ?", [current.number])
+        [(chosen,)] = self._database.rows("SELECT count(*) FROM visits")
         self._database.run("UPDATE rounds SET entered = entered + ? WHERE number = ?", [chosen, current.number])
         return int(chosen)
 
@@ -725,7 +828,7 @@ class PageIndex:
 
     def count_due(self, moment: float) -> int:
         """Return the number of pages that are due by this moment."""
-        [(count,)] = self._database.rows("SELECT count(*) FROM pages WHERE due <= ?", [moment])
+        [(count,)] = self._database.rows("SELECT count(*) FROM pages WHERE due <= ?", [_stored(moment)])
         return int(count)
 
     def habit_seconds(self, now: float) -> float:
@@ -741,10 +844,12 @@ class PageIndex:
         closed: all those among the first `most`."""
         until = now + ahead
         while True:
-            rows = self._database.rows("SELECT key, url FROM pages WHERE due <= ? ORDER BY due LIMIT ?", [until, most])
-            openings = [(self._rules.opening(url, now), key) for key, url in rows]
+            rows = self._database.rows(
+                f"SELECT {_COLUMNS} FROM pages WHERE due <= ? ORDER BY due LIMIT ?", [_stored(until), most]
+            )
+            openings = [(self._rules.opening(page.url, now), page.key) for page in self._read(rows)]
             # Later than `until` in any case, or they would be visited now.
-            closed = [(math.ceil(max(opening, until + 1)), key) for opening, key in openings if opening > now]
+            closed = [(_stored(math.ceil(max(opening, until + 1))), key) for opening, key in openings if opening > now]
             if not closed:
                 return
             with self._database.transaction():
@@ -763,7 +868,7 @@ class PageIndex:
             for pages in self._batches("state <> ?", [int(PageState.GONE)]):
                 self._read_again(pages)
             self._database.run("UPDATE rounds SET begun = ?, run = 0 WHERE number = ?", [now, current.number])
-            self._choose(current, "due <= ?", [now], most)
+            self._choose(current, "due <= ?", [_stored(now)], most)
         return current._replace(begun=now, run=0)
 
     def visited_since(self, moment: float, *, by_beginning: bool = False) -> int:
@@ -805,8 +910,9 @@ class PageIndex:
         them would be visited until then."""
         now = self.clock()
         self._database.run(
-            "UPDATE pages SET fetched = ?, due = due - fetched + ? WHERE fetched > ?",
-            [int(now), int(now), int(now + _CLOCK_SECONDS)],
+            "UPDATE pages SET fetched = ?, due = CASE WHEN due < fetched THEN due ELSE due - fetched + ? END "
+            "WHERE fetched > ?",
+            [_stored(now), _stored(now), _stored(now + _CLOCK_SECONDS)],
         )
 
     def _reschedule(self) -> None:
@@ -816,12 +922,13 @@ class PageIndex:
             for page in found:
                 if page.due == _AT_ONCE or page.facts.signalled:
                     continue
-                seconds = page.interval(self._schedule_of(page))
-                due = page.fetched + seconds
+                schedule = self._schedule_of(page)
+                seconds = page.interval(schedule)
+                due: float = due_time(page.fetched, seconds, schedule.limits)
                 if self._rules.has_windows:  # what is late waits for the next one
                     due = self._rules.opening(page.url, max(due, self.clock()))
                 if abs(due - page.due) > _MUCH * seconds:
-                    rows.append((math.ceil(due), page.key, page.fetched))
+                    rows.append((_stored(math.ceil(due)), page.key, _stored(page.fetched)))
             if rows:
                 with self._database.transaction():  # a page that was fetched meanwhile has a new time
                     self._database.run_many("UPDATE pages SET due = ? WHERE key = ? AND fetched = ?", rows)
@@ -891,6 +998,6 @@ class PageIndex:
         return found
 
 
-def _page(row: Sequence[object]) -> IndexedPage:
-    key, url, domain, state, fetched, due, depth, facts = row
-    return IndexedPage(key, url, domain, PageState(state), fetched, due, depth, _facts(facts))  # type: ignore[arg-type]
+def _stored(moment: float) -> int:
+    """Return a time as the table of pages has it."""
+    return min(int(moment) - _TIME_ZERO, _MOST_STORED)

@@ -15,7 +15,7 @@ from gossamer.extract.document import HtmlDocument, node_text
 from gossamer.extract.link_elements import link_elements
 from gossamer.extract.links import base_of
 from gossamer.extract.selectors import compile_css
-from gossamer.fresh.page import PageVersion
+from gossamer.fresh.page import PageVersion, short_hash
 from gossamer.model.crawl import RevisitRule
 from gossamer.policy.sketches import sketch_of
 from gossamer.policy.urls import BaseUrl, fingerprint
@@ -57,12 +57,13 @@ def content_of(
     """Return the facts of a page. `url`: canonical, of the page. `key_of`: returns the key of a URL in the index."""
     tree = _tree(body, encoding) if is_html else None
     if tree is None:
-        return ContentFacts(body_hash(body))
+        return ContentFacts(short_hash(body_hash(body)))
     base = BaseUrl(base_of(tree, url) or url)
     # First, because elements are taken out of the tree then.
     links, feeds = _link_set(tree, base, key_of), _feeds(tree, base)
     text = _main_text(tree, keep=rule.keep, drop=rule.drop)
-    return ContentFacts(body_hash(text.encode("utf-8", "replace") or body), sketch_of(text), links, feeds)
+    text_hash = short_hash(body_hash(text.encode("utf-8", "replace") or body))
+    return ContentFacts(text_hash, sketch_of(text), links, feeds)
 
 
 def _tree(body: bytes, encoding: str) -> "LexborHTMLParser | None":
@@ -92,8 +93,7 @@ def _link_set(tree: "LexborHTMLParser", base: BaseUrl, key_of: Callable[[str], i
     for _, _, href in link_elements(tree):
         with suppress(BadUrl):
             urls.add(base.join(href))
-    total = sum(map(key_of, urls)) & (1 << 64) - 1
-    return (total - (1 << 64) if total >= 1 << 63 else total) or 1
+    return short_hash(sum(map(key_of, urls)))
 
 
 def main_text(body: bytes, encoding: str, *, keep: str = "", drop: str = "") -> str:

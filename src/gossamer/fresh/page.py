@@ -120,10 +120,10 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     encoding: str = ""
 
 
-class IndexedFacts(msgspec.Struct, array_like=True, omit_defaults=True):
-    """Facts of a page beside the columns by which it is found."""
+class IndexedFacts(msgspec.Struct, array_like=True):
+    """Facts of a page beside the columns by which it is found. Each default is 0 or empty, see `packed_facts`."""
 
-    visit: bytes = b""
+    visit: int = 0
     """Beginning of the id of the request that was settled last."""
     body: int = 0
     text: int = 0
@@ -135,19 +135,31 @@ class IndexedFacts(msgspec.Struct, array_like=True, omit_defaults=True):
     etag: str = ""
     modified: int | str = 0
     """Last-Modified: Unix time if that says it all, else as it was received. 0: none."""
-    misses: int = 0
-    """Number of fetches in a row that found no page."""
+    link_set: int = 0
+    sketch: bytes = b""
     links: int = 0
     """Mean number of new links of a fetch, in hundredths."""
+    items: int = 0
+    misses: int = 0
+    """Number of fetches in a row that found no page."""
     kind: int = 0
     """PageKind."""
     announced: int = 0
     """Unix time of the last change that a sitemap announced. 0: none did."""
     signalled: bool = False
     """True: a change was announced after the last fetch."""
-    items: int = 0
-    link_set: int = 0
-    sketch: bytes = b""
+
+
+_packed = msgspec.msgpack.Encoder().encode
+
+
+def packed_facts(facts: IndexedFacts) -> bytes:
+    """Return facts as indexes store them: as an array without the last ones that are 0 or empty, which most are."""
+    values = msgspec.structs.astuple(facts)
+    number = len(values)
+    while number and not values[number - 1]:
+        number -= 1
+    return _packed(values[:number])
 
 
 class IndexedPage(msgspec.Struct):
@@ -224,9 +236,9 @@ class Change(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Identifies the change: if it is told again, it has this id again."""
 
 
-def visit_of(request_id: str) -> bytes:
-    """Return what the index stores of a request's id."""
-    return bytes.fromhex(request_id[:16]) if request_id else b""
+def visit_of(request_id: str) -> int:
+    """Return what the index stores of a request's id. Two of one page are equal by chance once in 4 billion visits."""
+    return int(request_id[:8], 16) if request_id else 0
 
 
 def settle(page: IndexedPage, fetch: Fetch, schedule: VisitSchedule, chance: float) -> Change | None:
@@ -243,7 +255,7 @@ def settle(page: IndexedPage, fetch: Fetch, schedule: VisitSchedule, chance: flo
     facts.signalled = False
     facts.visit = visit
     page.fetched = int(fetch.at)
-    page.due = round(fetch.at + _seconds_until_due(page, schedule, chance))
+    page.due = due_time(fetch.at, _seconds_until_due(page, schedule, chance), schedule.limits)
     if fetch.kind is not PageKind.PAGE:
         facts.kind = fetch.kind
     if facts.kind:  # a source of pages is none itself
@@ -383,7 +395,15 @@ def _seconds_until_due(page: IndexedPage, schedule: VisitSchedule, chance: float
         return min(DAY_SECONDS * 2.0 ** min(tries - _EARLY_TRIES, _MOST_DOUBLINGS), limits.longest)
     if page.state in (PageState.REDIRECTED, PageState.REFUSED):
         return limits.longest
-    return min(jittered(page.interval(schedule), chance), limits.longest)
+    return limits.clamped(jittered(page.interval(schedule), chance))
+
+
+def due_time(fetched: float, seconds: float, limits: IntervalLimits) -> int:
+    """Return the Unix time at which a page is due so many seconds after it was fetched, or up to a thousandth of the
+    time before, as the limits allow: PostgreSQL stores equal times once for many pages."""
+    due = round(fetched + seconds)
+    early = due - due % (1 << max(int(seconds / 1000), 1).bit_length() - 1)
+    return early if early - fetched >= limits.shortest else due
 
 
 def _take_validators(facts: IndexedFacts, fetch: Fetch, *, keep: bool = False) -> None:
@@ -403,6 +423,12 @@ class PageVersion(msgspec.Struct, frozen=True):
     """As `new_hash` of the change."""
     content: bytes
     encoding: str
+
+
+def short_hash(value: int) -> int:
+    """Return a hash that a page is only compared with itself by, a number of 32 bits; never 0. A change that leaves it
+    as it was happens once in 4 billion."""
+    return value & 0xFFFFFFFF or 1
 
 
 def shown_hash(value: int) -> str:

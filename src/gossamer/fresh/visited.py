@@ -16,7 +16,7 @@ from gossamer.commit.outlinks import FinishedLease
 from gossamer.extract.encoding import is_html
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.main_text import ContentFacts, body_hash, content_of
-from gossamer.fresh.page import Fetch, Found, PageKind
+from gossamer.fresh.page import Fetch, Found, PageKind, short_hash
 from gossamer.fresh.validators import validators
 from gossamer.model.crawl import CrawlId, QueryOrder, RevisitRule, Terms
 from gossamer.model.record import ItemRecord, Output, PageRecord
@@ -142,7 +142,7 @@ def _kind(lease: Lease, output: Output) -> PageKind:
 def _items_hash(outputs: Sequence[Output]) -> int:
     """Return the hash of the items of a page; 0: there are none."""
     items = [output.record.item for output in outputs if isinstance(output.record, ItemRecord)]
-    return body_hash(msgspec.json.encode(items, enc_hook=str)) if items else 0
+    return short_hash(body_hash(msgspec.json.encode(items, enc_hook=str))) if items else 0
 
 
 def fetches_of(

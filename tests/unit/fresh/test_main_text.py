@@ -3,6 +3,7 @@
 import pytest
 
 from gossamer.fresh.main_text import ContentFacts, body_hash, content_of
+from gossamer.fresh.page import short_hash
 from gossamer.model.crawl import RevisitRule
 from gossamer.policy.urls import fingerprint
 
@@ -40,7 +41,7 @@ def test_words_count() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"%PDF-1.7", "ä".encode()])
 def test_what_is_no_html_is_compared_by_its_bytes(body: bytes) -> None:
-    assert content(body, "", is_html=False) == ContentFacts(body_hash(body))
+    assert content(body, "", is_html=False) == ContentFacts(short_hash(body_hash(body)))
     assert body_hash(body) != 0
 
 
