@@ -263,9 +263,27 @@ async def test_a_login_of_a_spider_that_fails_ends_the_crawl_with_the_reason(
 
 async def test_a_spider_without_a_login_is_named_before_anything_is_fetched(tmp_path: Path) -> None:
     async with members(10) as (web, site):
-        with pytest.raises(BadInput, match="the spider link has no method login"):
+        with pytest.raises(BadInput, match=r"the spider link has no method login\..* login: \{spider: shop.py\}"):
             await crawl_members(tmp_path, web, spider_session(tmp_path, web))
+        missing = session_file(tmp_path, web, "alice", site="members.test", login={"spider": "none.py"})
+        with pytest.raises(BadInput, match=f"login: spider: {tmp_path}/none.py cannot be read"):
+            await crawl_members(tmp_path, web, missing)
     assert not site.visits
+
+
+async def test_a_session_file_names_a_spider_beside_it(tmp_path: Path) -> None:
+    async with members(3) as (web, site):
+        base = web.site.base("members.test")
+        (tmp_path / "files").mkdir()
+        club(tmp_path / "files", base, BY_FORM)
+        file = session_file(tmp_path / "files", web, "alice", site="members.test", login={"spider": "club.py:Club"})
+        words = ("fetch", "--session", str(file), "--resolve", "members.test:127.0.0.1", f"{base}/p/1")
+        shown = await asyncio.to_thread(gossamer, *words, cwd=tmp_path)
+        assert "response   200" in shown.stdout, shown.stderr
+        assert site.logins == ["alice"]
+        crawled = await crawl_members(tmp_path, web, file)
+    assert len(pages_of(crawled)) == 3
+    assert site.logins == ["alice", "alice"]
 
 
 @pytest.mark.parametrize(("kind", "header", "value"), [

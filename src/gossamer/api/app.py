@@ -27,6 +27,7 @@ from gossamer.api import (
     crawls,
     domains,
     events,
+    logins,
     openapi,
     pace,
     pages,
@@ -63,8 +64,8 @@ character, percent-encoded."""
 """Introduction of the description. docs/reference/openapi.json contains it."""
 _ROUTERS = (
     submit.router, crawls.router, crawls.crawl_router, events.router, pages.router, changes.router, past.router,
-    pace.crawl_router, crawl_report.router, urls.router, domains.router, pace.domain_router, topics.router,
-    status.cluster, audit.router, classic.router, status.health, websub.router, openapi.docs,
+    pace.crawl_router, crawl_report.router, urls.router, domains.router, pace.domain_router, logins.router,
+    topics.router, status.cluster, audit.router, classic.router, status.health, websub.router, openapi.docs,
 )  # fmt: skip
 """All endpoints, in the order of the description. No two match the same path."""
 _MESSAGE_SCHEMAS = {

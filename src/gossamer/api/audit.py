@@ -32,7 +32,7 @@ NOT_AUDITED: Final = frozenset({"classic_index_post", "classic_poll", "websub_pu
 a site, as a fetched page is, which any stranger may send, to a path that is a secret."""
 BY_BODY: Final = frozenset({
     "submit", "classic_feed", "announce_changes", "dead_letter_replay",
-    "replace_domains", "set_domain", "change_domain", "remove_domain",
+    "replace_domains", "set_domain", "change_domain", "remove_domain", "put_login",
 })  # fmt: skip
 """Operations that begin their entry by themselves."""
 OF_HUBS: Final = frozenset({"websub_push"})

@@ -181,6 +181,14 @@ _IN_FORCE = {
     "blacklisted": False,
     "when_blacklisted": "held",
 }
+_LOGIN = {
+    "name": "shop",
+    "site": "example.com",
+    "accounts": ["alice"],
+    "budget": "site",
+    "expires": 1775001600.0,
+    "failed": {"alice": "https://shop.example.com/login: the site shows the form again."},
+}
 _DOMAIN = {"domain": "example.com", "policy": _POLICY, "in_force": _IN_FORCE}
 _RECORD = {
     "type": "page",
@@ -412,6 +420,9 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         ],
         "cursor": "",
     },
+    ("list_logins", "200"): {"items": [_LOGIN]},
+    ("put_login", "200"): {**_LOGIN, "failed": {}},
+    ("retry_login", "200"): {"name": "shop", "retried": True},
     ("list_domains", "200"): {"version": 7, "default": {}, "domains": {"example.com": _POLICY}, "cursor": ""},
     ("replace_domains", "200"): {"version": 8, "domains": 1},
     ("show_domain", "200"): _DOMAIN,

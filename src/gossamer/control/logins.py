@@ -1,11 +1,26 @@
-"""Logins of a service: their state, and what crawls that need one wait for."""
+"""Logins of a service: how one is stored, their state, and what crawls that need one wait for.
+
+Fixed: the fields of `login_fields`, which clients read.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.frontier.valkey.logins import LoginFailure, StoredLogin
+from gossamer.frontier.valkey.logins import LoginFailure, StoredLogin, check_login_name
 from gossamer.model.crawl import CrawlState, login_of
 from gossamer.model.info import CrawlInfo, UrlInfo
+
+if TYPE_CHECKING:
+    from gossamer.session.session_file import SiteLogin  # imported late: most processes store no login
+
+LOGIN_DAYS: Final = 90
+"""Days after which a login ends if none are named."""
+MOST_LOGIN_DAYS: Final = 3650
+_DAY_SECONDS = 86400.0
 
 
 class LoginState(msgspec.Struct, frozen=True):
@@ -15,6 +30,62 @@ class LoginState(msgspec.Struct, frozen=True):
     login: StoredLogin
     failures: dict[str, LoginFailure]
     """By account."""
+
+
+def stored_login(
+    name: str, login: "SiteLogin", environment: Mapping[str, str], *, now: float, days: int, place: str = ""
+) -> StoredLogin:
+    """Return a login as it is stored, encrypted with the keys of the environment. `now`: Unix time. `place`: beginning
+    of messages about the login. Raises BadInput for one that workers of a service cannot use, and without a key."""
+    # Imported late: most processes store no login.
+    from gossamer.policy.scope import check_regex
+    from gossamer.session.sealed_login import seal_login
+    from gossamer.session.vault import open_vault_keys
+    from gossamer.storage.secret_keys import NEW_KEY
+
+    check_login_name(name)
+    if login.steps is not None and login.steps.spider is True:
+        raise BadInput(f"{place}login: name the spider, for example spider: shop. A service has more than one.")
+    if login.steps is not None and login.steps.names_spider_file:
+        raise BadInput(f"{place}login: name the spider, for example spider: shop. The workers of a service have it.")
+    for pattern in login.never_follow:
+        check_regex(pattern, "never_follow", linear=True)
+    keys = open_vault_keys(environment)
+    if keys is None:
+        raise BadInput(
+            "a login is stored only encrypted, and there is no key. Name its file in GOSSAMER_SECRET_KEYS_FILE, here "
+            f"and where the workers run. Make one with: {NEW_KEY}"
+        )
+    version = round(now * 1000)
+    return StoredLogin(
+        site=login.site,
+        accounts=tuple(account.name for account in login.accounts),
+        never_follow=login.never_follow,
+        budget=login.budget,
+        version=version,
+        expires=now + days * _DAY_SECONDS,
+        sealed=seal_login(keys, name, version, login),
+    )
+
+
+async def check_stored(frontier: ValkeyFrontier, name: str) -> None:
+    """Raise BadInput for a login that is not stored."""
+    names = await frontier.logins.all()
+    if name not in names:
+        known = f"There are {', '.join(names)}" if names else "There is none"
+        raise BadInput(f"no login {name!r:.100} is stored. {known}.")
+
+
+def login_fields(state: LoginState) -> dict[str, Any]:
+    """Return what may be shown of a login, as JSON has it."""
+    return {
+        "name": state.name,
+        "site": state.login.site,
+        "accounts": list(state.login.accounts),
+        "budget": state.login.budget,
+        "expires": state.login.expires,
+        "failed": {account: failure.detail for account, failure in state.failures.items()},
+    }
 
 
 async def login_states(frontier: ValkeyFrontier) -> list[LoginState]:

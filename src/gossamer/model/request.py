@@ -9,6 +9,7 @@ reports its outcome. The rules for each:
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
@@ -287,6 +288,8 @@ def unpack(data: bytes | None) -> Payload:
     return EMPTY_PAYLOAD if data is None else _decoder.decode(data)
 
 
+SPIDER_FILE = re.compile(r"(?P<path>.*\.py)(?::(?P<spider>[^:]*))?", re.DOTALL)
+"""Reference to a spider of a Python file: `shop.py`, or `shop.py:ListSpider`. Fixed."""
 _FORBIDDEN = frozenset("|,\n")
 """Separators of names in the frontier's keys and fields, and of lines in its lists. None may be allowed: two names
 could then lead to the same key."""

@@ -6,8 +6,13 @@ from scrapy import Request
 from scrapy.http import Response
 from scrapy.statscollectors import StatsCollector
 
+from gossamer.extract.encoding import content_type_of, is_html
+from gossamer.fetch.exchange import header_lines
+from gossamer.model.record import PageRefusal
 from gossamer.policy.refusals import RefusalFinder
+from gossamer.policy.repeated_pages import RepeatedPages
 from gossamer.policy.retry import REFUSED
+from gossamer.policy.urls import host
 from gossamer.policy.words import explain
 
 log = logging.getLogger(__name__)
@@ -19,21 +24,12 @@ class RefusalCounter:
     def __init__(self, stats: StatsCollector, finder: RefusalFinder) -> None:
         self._stats = stats
         self._finder = finder
+        self._repeated = None if finder.accepts_repeats else RepeatedPages()
         self._logged: set[str] = set()
 
     def on_response(self, response: Response, request: Request) -> None:
         """Count the response if it is a refusal. `response`: after all downloader middlewares."""
-        status, body = response.status, response.body
-        redirects = request.meta.get("redirect_urls")
-        if 200 <= status < 300 and not self._finder.may_be_refused(status, body, redirected=bool(redirects)):
-            return
-        headers = [
-            (name.decode("latin-1"), value.decode("latin-1"))
-            for name, values in response.headers.items()
-            for value in values
-        ]
-        requested = redirects[0] if redirects else response.url
-        refusal = self._finder.find(status, headers, body, url=response.url, requested=requested)
+        refusal = self._find(response, request) or self._find_repeat(response, request)
         if refusal is None:
             return
         self._stats.inc_value(f"gossamer/refused/{refusal.kind}")
@@ -42,6 +38,40 @@ class RefusalCounter:
         self._logged.add(refusal.kind)
         log.warning(
             "%s: %s (%s). More of them are counted as gossamer/refused/%s. Evidence: %s: %s.",
-            explain(f"{REFUSED}{refusal.kind}").title, response.url, status, refusal.kind, refusal.rule,
+            explain(f"{REFUSED}{refusal.kind}").title, response.url, response.status, refusal.kind, refusal.rule,
             ", ".join(refusal.evidence),
         )  # fmt: skip
+
+    def _find(self, response: Response, request: Request) -> PageRefusal | None:
+        """Return the refusal that a response is by itself."""
+        status, body = response.status, response.body
+        redirects = request.meta.get("redirect_urls")
+        if 200 <= status < 300 and not self._finder.may_be_refused(status, body, redirected=bool(redirects)):
+            return None
+        requested = redirects[0] if redirects else response.url
+        return self._finder.find(status, _headers(response), body, url=response.url, requested=requested)
+
+    def _find_repeat(self, response: Response, request: Request) -> PageRefusal | None:
+        """Return the refusal that a page is because many other paths of its site have got the same one."""
+        repeated, name, body = self._repeated, host(response.url), response.body
+        if (
+            repeated is None
+            or response.status != 200
+            or request.method != "GET"
+            or "redirect_urls" in request.meta
+            or not repeated.may_repeat("", name, body)
+        ):
+            return None
+        headers = _headers(response)
+        if not is_html(content_type_of(header_lines(headers, "content-type")), body, headers):
+            return None
+        return repeated.find("", name, body, url=response.url)
+
+
+def _headers(response: Response) -> list[tuple[str, str]]:
+    """Return the headers of a response as text."""
+    return [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, values in response.headers.items()
+        for value in values
+    ]

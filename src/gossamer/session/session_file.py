@@ -8,12 +8,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from gossamer.errors import BadInput, BadUrl
 from gossamer.extract.selectors import compile_css
+from gossamer.model.request import SPIDER_FILE
 from gossamer.policy.urls import canonical, host, registered_domain
 from gossamer.session.cookie import Cookie
 from gossamer.storage.documents import decode_document, read_text
@@ -54,6 +55,11 @@ class LoginSteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Path of the token in the answer, which is JSON: `data.token`. Empty: the answer only sets cookies."""
     header: str = "Authorization: Bearer {token}"
     """Header that carries the token."""
+
+    @property
+    def names_spider_file(self) -> bool:
+        """True: the spider is that of a Python file, such as `shop.py` or `shop.py:Shop`."""
+        return isinstance(self.spider, str) and SPIDER_FILE.fullmatch(self.spider) is not None
 
 
 class LoggedOutSigns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,107 +119,135 @@ class SiteLogin(msgspec.Struct, frozen=True):
     """Spider that logs in. None: the steps do."""
 
 
+class _LoginText(NamedTuple):
+    """Text that describes a login: a file, or a request."""
+
+    place: str
+    """Beginning of messages."""
+    folder: Path | None
+    """Folder from which the file names others. None: a request, which has its secrets in itself, because it may not
+    name files and variables of the service's machine."""
+    environment: Mapping[str, str]
+    now: float
+    """Unix time."""
+
+
 def read_session_file(path: Path, environment: Mapping[str, str], *, now: float) -> SiteLogin:
     """Return the login that a session file describes, with the secrets that it names. `now`: Unix time. Raises
     BadInput, which names the file."""
+    return _site_login(_LoginText(f"{path}: ", path.parent, environment, now), decode_document(path, _text(path)))
+
+
+def login_of_request(value: object, *, now: float) -> SiteLogin:
+    """Return the login that a request describes: the fields of a session file, with the secrets themselves, and in
+    place of the names of cookie files their text. `now`: Unix time. Raises BadInput, without a secret."""
+    return _site_login(_LoginText("", None, {}, now), value)
+
+
+def _site_login(source: _LoginText, value: object) -> SiteLogin:
+    """Return the login that an object describes. Raises BadInput."""
+    begin = source.place
     try:
-        document = msgspec.convert(decode_document(path, _text(path)), _Document)
+        document = msgspec.convert(value, _Document)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{path}: {error}") from None
-    steps = _steps(path, document.login)
+        raise BadInput(f"{begin}{error}") from None
+    steps = _steps(source, document.login)
     url = steps.form or steps.request if steps else ""
     site = document.site or (registered_domain(host(url)) if url else "")
     if not site:
-        raise BadInput(f"{path}: name the site, for example site: example.com.")
+        raise BadInput(f"{begin}name the site, for example site: example.com.")
     site = registered_domain(site.lower())
     if url and registered_domain(host(url)) != site:
-        raise BadInput(f"{path}: the login is at {host(url)}, which does not belong to the site {site}.")
+        raise BadInput(f"{begin}the login is at {host(url)}, which does not belong to the site {site}.")
     if not document.accounts:
-        raise BadInput(f"{path}: name an account, for example accounts: {{me: {{user: me}}}}.")
-    accounts = tuple(
-        _account(path, site, name, values, steps, environment, now=now) for name, values in document.accounts.items()
-    )
+        raise BadInput(f"{begin}name an account, for example accounts: {{me: {{user: me}}}}.")
+    accounts = tuple(_account(source, site, name, values, steps) for name, values in document.accounts.items())
     if document.logged_out_when.selector:
-        _check_selector(path, "logged_out_when: selector", document.logged_out_when.selector)
+        _check_selector(f"{begin}logged_out_when: selector", document.logged_out_when.selector)
     return SiteLogin(site, accounts, steps, document.logged_out_when, tuple(document.never_follow), document.budget)
 
 
-def _check_selector(path: Path, place: str, selector: str) -> None:
+def _check_selector(place: str, selector: str) -> None:
     """Raise BadInput for a selector that does not parse."""
     try:
         compile_css(selector)
     except BadInput as error:
-        raise BadInput(f"{path}: {place}: {error}") from None
+        raise BadInput(f"{place}: {error}") from None
 
 
-def _steps(path: Path, steps: LoginSteps | None) -> LoginSteps | None:
+def _steps(source: _LoginText, steps: LoginSteps | None) -> LoginSteps | None:
     """Return the checked steps of a login. Raises BadInput."""
     if steps is None:
         return None
+    begin = f"{source.place}login"
     if bool(steps.form) + bool(steps.request) + steps.basic + bool(steps.spider) != 1:
-        raise BadInput(f"{path}: login: write one of form: URL, request: URL, basic: true and spider: true.")
+        raise BadInput(f"{begin}: write one of form: URL, request: URL, basic: true and spider: true.")
     if steps.select:
-        _check_selector(path, "login: select", steps.select)
+        _check_selector(f"{begin}: select", steps.select)
     if steps.token and "{token}" not in steps.header:
-        raise BadInput(f"{path}: login: header has no {{token}}. Write, for example, Authorization: Bearer {{token}}.")
+        raise BadInput(f"{begin}: header has no {{token}}. Write, for example, Authorization: Bearer {{token}}.")
+    if steps.names_spider_file and source.folder is not None:
+        return msgspec.structs.replace(steps, spider=str(source.folder / str(steps.spider)))
     if steps.basic or steps.spider:
         return steps
     if not steps.fields:
-        raise BadInput(f"{path}: login: name the fields, for example fields: {{username: user, password: password}}.")
+        raise BadInput(f"{begin}: name the fields, for example fields: {{username: user, password: password}}.")
     try:
         return msgspec.structs.replace(
             steps, form=steps.form and canonical(steps.form), request=steps.request and canonical(steps.request)
         )
     except BadUrl as error:
-        raise BadInput(f"{path}: login: {error}") from None
+        raise BadInput(f"{begin}: {error}") from None
 
 
 def _account(
-    path: Path,
-    site: str,
-    name: str,
-    values: Mapping[str, str | SecretPlace],
-    steps: LoginSteps | None,
-    environment: Mapping[str, str],
-    *,
-    now: float,
+    source: _LoginText, site: str, name: str, values: Mapping[str, str | SecretPlace], steps: LoginSteps | None
 ) -> Account:
     """Return an account with its secrets. Raises BadInput."""
+    begin = f"{source.place}accounts: "
     if not _NAME.fullmatch(name):
-        raise BadInput(f"{path}: accounts: cannot use the name {name!r}. Write letters, digits, . _ @ and -.")
+        raise BadInput(f"{begin}cannot use the name {name!r:.100}. Write letters, digits, . _ @ and -.")
     found: dict[str, str] = {}
     cookies: tuple[Cookie, ...] = ()
     for key, value in values.items():
-        place = f"{path}: accounts: {name}: {key}"
+        place = f"{begin}{name}: {key}"
         if key == "cookies":
-            source = _secret(path, place, value, environment) if isinstance(value, SecretPlace) else None
-            cookies = read_cookies(
-                path.parent / str(value) if source is None else None, source or "", site=site, now=now
-            )
+            cookies = _cookies(source, place, value, site)
         elif isinstance(value, SecretPlace):
-            found[key] = _secret(path, place, value, environment)
-        elif _SECRET_NAME.search(key):
+            found[key] = _secret(source, place, value)
+        elif _SECRET_NAME.search(key) and source.folder is not None:
             raise BadInput(f"{place}: a secret may not stand in the file. Write {{env: NAME}} or {{file: PATH}}.")
         else:
             found[key] = value
     if steps is None and not cookies:
-        raise BadInput(f"{path}: accounts: {name} has no way to log in. Add login:, or cookies: FILE to the account.")
+        raise BadInput(f"{begin}{name} has no way to log in. Add login:, or cookies: FILE to the account.")
     needed: Iterable[str] = steps.fields.values() if steps is not None else ()
     for key in ("user", "password") if steps is not None and steps.basic else needed:
         if key not in found:
-            raise BadInput(f"{path}: accounts: {name} has no value {key}, which the login needs.")
+            raise BadInput(f"{begin}{name} has no value {key:.100}, which the login needs.")
     return Account(name, found, cookies)
 
 
-def _secret(path: Path, place: str, where: SecretPlace, environment: Mapping[str, str]) -> str:
+def _cookies(source: _LoginText, place: str, value: str | SecretPlace, site: str) -> tuple[Cookie, ...]:
+    """Return the cookies of an account: those of a file that the session file names, or of a text. Raises BadInput."""
+    if isinstance(value, SecretPlace):
+        return read_cookies(None, _secret(source, place, value), site=site, now=source.now)
+    if source.folder is None:
+        return read_cookies(None, value, site=site, now=source.now)
+    return read_cookies(source.folder / value, site=site, now=source.now)
+
+
+def _secret(source: _LoginText, place: str, where: SecretPlace) -> str:
     """Return a secret. Raises BadInput, without the secret."""
+    if source.folder is None:
+        raise BadInput(f"{place}: a request cannot name files and environment variables. Write the value itself.")
     if bool(where.env) == bool(where.file):
         raise BadInput(f"{place}: write either {{env: NAME}} or {{file: PATH}}.")
     if where.env:
-        if where.env not in environment:
+        if where.env not in source.environment:
             raise BadInput(f"{place}: the environment variable {where.env} is not set.")
-        return environment[where.env]
-    return _text(path.parent / where.file, place).removesuffix("\n").removesuffix("\r")
+        return source.environment[where.env]
+    return _text(source.folder / where.file, place).removesuffix("\n").removesuffix("\r")
 
 
 def _text(path: Path, place: str = "") -> str:

@@ -21,7 +21,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Run, login_of
 from gossamer.model.request import Lease
-from gossamer.option_names import named
+from gossamer.option_names import label
 from gossamer.session.account_claim import AccountClaim, account_egress, count_by_account
 from gossamer.session.service_logins import ServiceLogins
 from gossamer.session.session_file import SiteLogin, read_session_file
@@ -56,7 +56,8 @@ def load_login(settings: Settings) -> SiteLogin | None:
         try:
             check_login_method(_spider_of(settings, login))
         except BadInput as error:
-            raise BadInput(f"{settings.crawl.session}: {error.detail}", option="session") from None
+            fault = error.detail.removeprefix(f"{label(error.option)}: ")  # the session file names the spider
+            raise BadInput(f"{settings.crawl.session}: login: spider: {fault}", option="session") from None
     return login
 
 
@@ -81,8 +82,8 @@ def check_login_method(spider: LoadedSpider | Spider) -> None:
     made = type(spider) if isinstance(spider, Spider) else spider.make
     if getattr(made, "login", None) is Spider.login:
         raise BadInput(
-            f"login: the spider {spider.name} has no method login. Write one, and name its file, for example "
-            f"{named('spider', 'shop.py')}."
+            f"the spider {spider.name} has no method login. Write one, or name a spider that has one in the session "
+            "file, for example login: {spider: shop.py}."
         )
 
 

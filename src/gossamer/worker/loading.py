@@ -26,7 +26,7 @@ import msgspec
 from gossamer.errors import BadSpider
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId
-from gossamer.model.request import spider_name_error
+from gossamer.model.request import SPIDER_FILE, spider_name_error
 from gossamer.option_names import label, named
 from gossamer.worker.parsing import error_text, places_of_error, record_text, shown_path
 from gossamer.worker.spider import LinkSpider, Spider
@@ -41,7 +41,6 @@ _EXAMPLE = """
         def parse(self, page):
             yield {"title": page.css("h1::text").get()}
 """
-_FILE_REFERENCE = re.compile(r"(?P<path>.*\.py)(?::(?P<spider>[^:]*))?", re.DOTALL)
 
 
 def known_spiders() -> list[str]:
@@ -123,12 +122,12 @@ class LoadedSpider(msgspec.Struct, frozen=True):
 
 def is_file(reference: str) -> bool:
     """Return whether a reference names a Python file rather than an installed spider."""
-    return _FILE_REFERENCE.fullmatch(reference) is not None
+    return SPIDER_FILE.fullmatch(reference) is not None
 
 
 def find_spider(reference: str) -> LoadedSpider:
     """Return the spider that a reference names. Raises BadSpider if there is none, or its code does not load."""
-    parts = _FILE_REFERENCE.fullmatch(reference)
+    parts = SPIDER_FILE.fullmatch(reference)
     if parts:
         return _spider_of_file(parts["path"], parts["spider"] or "")
     if reference in _program_spiders:
@@ -178,7 +177,7 @@ def identity(spider: LoadedSpider) -> str:
     The name of an installed spider; for one of a file, the file's name without its folder and the spider's name. So a
     corrected or moved file goes on with its crawl, and a copy under another name begins another one.
     """
-    parts = _FILE_REFERENCE.fullmatch(spider.reference)
+    parts = SPIDER_FILE.fullmatch(spider.reference)
     return f"{Path(parts['path']).name}:{spider.name}" if parts else spider.name
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from cryptography.fernet import Fernet
 from fastapi.routing import APIRoute
 
 from gossamer.api.app import _ROUTERS
@@ -20,6 +21,7 @@ from gossamer.history.audit import HistoryAudit
 from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import CrawlId
 from gossamer.storage.audit import AuditedChange
+from gossamer.storage.secret_keys import KEYS_VARIABLE
 from gossamer.web.access import SAFE_METHODS
 
 from .conftest import Service, Start
@@ -28,6 +30,7 @@ PASSWORD = "hunter2-of-a-proxy"
 CRAWL = {"appid": "shop", "crawlid": "spring", "url": f"http://me:{PASSWORD}@a.test/?token={PASSWORD}", "maxdepth": 2}
 STOP = {"uuid": "s", "appid": "shop", "crawlid": "spring", "spiderid": "link", "action": "stop"}
 LETTER = {"topic": "demo.incoming", "message": json.dumps(CRAWL)}
+LOGIN = {"site": "a.test", "accounts": {"me": {"user": "me", "password": PASSWORD}}, "login": {"basic": True}}
 ANNOUNCED = {"host": "a.test", "urlList": ["http://a.test/"]}
 
 
@@ -53,10 +56,18 @@ REQUESTS = {
     "set_domain": Asked("PUT", "/v1/domains/a.test", {"hits": 4, "window": 1}, "domain.set", "a.test"),
     "change_domain": Asked("PATCH", "/v1/domains/a.test", {"blacklisted": True}, "domain.change", "a.test"),
     "remove_domain": Asked("DELETE", "/v1/domains/a.test", None, "domain.remove", "a.test"),
+    "put_login": Asked("PUT", "/v1/logins/shop", LOGIN, "login.put", "shop"),
+    "retry_login": Asked("POST", "/v1/logins/a%20b/retry", None, "login.retry", "a%20b", "refused"),
+    "delete_login": Asked("DELETE", "/v1/logins/none", None, "login.delete", "none", "refused"),
     "dead_letter_replay": Asked("POST", "/v1/dead-letters/replay", LETTER, "dead_letter.replay", "demo.incoming"),
     "classic_feed": Asked("POST", "/feed", CRAWL, "crawl.submit", "shop/spring"),
 }
 """By the operation's name. A new route with a method that may change something belongs here, or in `NOT_AUDITED`."""
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEYS_VARIABLE, Fernet.generate_key().decode())
 
 
 @pytest.fixture
@@ -146,7 +157,8 @@ async def test_a_change_waits_for_its_entry(
     async def state() -> Any:
         info = await audited.frontier.crawl_info(CrawlId("shop", "spring"))
         topics = {topic.name: topic.messages for topic in await audited.context.bus.topics()}
-        return info and (info.state, info.total().added), await audited.frontier.domain_policies(), topics
+        logins = await audited.frontier.logins.all()
+        return info and (info.state, info.total().added), await audited.frontier.domain_policies(), topics, logins
 
     before = await state()
     holder = sqlite3.connect(tmp_path / "history.db", isolation_level=None)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from gossamer.fakeweb import FakeWeb, html, redirect
+from gossamer.policy.repeated_pages import ALIKE, SAME
 from tests.servers.valkey import Server
 
 from .lane import HOST, at, page, scraper
@@ -28,3 +29,15 @@ async def test_refusals_are_counted_and_reach_the_spider(tmp_path: Path, server:
     counted = {name: count for name, count in done.stats.items() if name.startswith("gossamer/refused/")}
     assert counted == {"gossamer/refused/denied": 2, "gossamer/refused/login": 1, "gossamer/refused/captcha": 1}
     assert done.log.count("A firewall of the site refuses the page") == 1
+
+
+async def test_a_page_for_all_paths_is_counted_once_it_is_known(tmp_path: Path, server: Server, web: FakeWeb) -> None:
+    paths = [f"/p/{number}" for number in range(ALIKE + SAME + 3)]
+    web.mount(HOST, "/shop", page(*paths))
+    for path in paths:
+        web.mount(HOST, path, html("<title>Shop</title><h1>Welcome</h1><p>We sell shoes, and more shoes.</p>"))
+    with scraper(tmp_path, server, "links", [at(web, "/shop")]) as running:
+        done = running.finish()
+    assert len(done.items) == len(paths) + 1
+    assert done.stats["gossamer/refused/same"] == 3
+    assert done.log.count("the same page as at") == 1

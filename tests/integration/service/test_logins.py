@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -52,6 +53,17 @@ async def posted(service: Up, **fields: object) -> dict[str, Any]:
         answer = await client.post(f"{service.api}/v1/crawls", json=[{"appid": "testapp", **fields}])
     item: dict[str, Any] = answer.json()["items"][0]
     return item
+
+
+async def put(service: Up, name: str, login: dict[str, Any]) -> None:
+    """Store a login by the API."""
+    async with httpx.AsyncClient(timeout=30) as client:
+        answer = await client.put(f"{service.api}/v1/logins/{name}", json=login)
+    assert answer.status_code == 200, answer.text
+
+
+def secrets_of(user: str) -> dict[str, str]:
+    return {"user": user, "password": ACCOUNTS[user]}
 
 
 async def shown(service: Up, path: str, **query: str) -> dict[str, Any]:
@@ -126,7 +138,8 @@ async def passes_through_its_life(service: Up, talk: Talk, frontier: ValkeyFront
     joined = await posted(service, **fields, crawlid="one", login="other")
     assert joined["reason"].startswith("the crawl runs without this login")
 
-    await store(frontier, "shop", file, ACCOUNTS["alice"])
+    login = {"form": f"{base}/login", "fields": {"user": "user", "password": "password"}}
+    await put(service, "shop", {"accounts": {"alice": secrets_of("alice")}, "login": login})
     finished = await talk.event("finished", "one")
     assert (finished["fetched"], "login_failed" in finished) == (12, False)
     assert site.logins == ["alice"]
@@ -137,3 +150,29 @@ async def passes_through_its_life(service: Up, talk: Talk, frontier: ValkeyFront
     await frontier.stop_crawl(CrawlId("testapp", "two"))
     stopped = await talk.event("stopped", "two")
     assert stopped["login_failed"].startswith("The login shop is not stored any more")
+
+
+@pytest.mark.timeout(120)
+async def test_each_account_of_a_service_has_a_budget_of_its_own(tmp_path: Path) -> None:
+    """Of 12 hits in an hour: together the accounts get more, none of them does."""
+    policies = "default: {hits: 1000, window: 1}\ndomains: {members.test: {hits: 12, window: 3600, moderated: false}}\n"
+    async with serve(WebSpec(members=60)) as web:
+        site = web.extra_site_of("members.test")
+        assert isinstance(site, Members)
+        base = web.site.base("members.test")
+        login = {"form": f"{base}/login", "fields": {"user": "user", "password": "password"}}
+        flags = (*FLAGS[:-1], "2")
+        with up(tmp_path, *flags, environment=ENVIRONMENT, policies=policies) as service:
+            accounts = {user: secrets_of(user) for user in ACCOUNTS}
+            await put(service, "shop", {"accounts": accounts, "login": login, "budget": "account"})
+            async with talking(service) as talk:
+                request = {"appid": "testapp", "crawlid": "one", "login": "shop", "maxdepth": 0}
+                await talk.say(*({**request, "url": f"{base}/p/{number}"} for number in range(1, 60)))
+                async with asyncio.timeout(40):
+                    while True:
+                        if len(site.visits) > 12 and len({visit.user for visit in site.visits}) == 2:
+                            break
+                        await asyncio.sleep(0.05)
+    counted = Counter(visit.user for visit in site.visits)
+    assert all(count <= 12 for count in counted.values())
+    assert sorted(site.logins) == ["alice", "bob"]
