@@ -4,7 +4,7 @@ import asyncio
 import random
 import sqlite3
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +17,7 @@ from gossamer.bus.base import Topics
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadInput, SinkError
 from gossamer.fresh.database import open_database
-from gossamer.fresh.index import BEFORE_ALL, PageIndex
+from gossamer.fresh.index import BEFORE_ALL, PageIndex, VisitBudget
 from gossamer.fresh.page import (
     ChangeKind,
     Fetch,
@@ -66,6 +66,12 @@ def index(address: str) -> Iterator[PageIndex]:
     index = PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
     yield index
     index.close()
+
+
+@pytest.fixture
+def store(address: str, tmp_path: Path) -> Iterator[IndexStore]:
+    with closing(IndexStore(address if "://" in address else str(tmp_path))) as store:
+        yield store
 
 
 def fetch(name: str, visit: int, found: Found = LIVE, *, body: int = 0, at: float = NOW, **more: object) -> Fetch:
@@ -212,6 +218,38 @@ def test_the_budget_of_a_day_is_there_again_for_a_round_that_begins_a_little_ear
     options = RevisitOptions(longest=DAY_SECONDS, budget_visits=6, budget_seconds=DAY_SECONDS)
     begins = [NOW + DAY_SECONDS, NOW + DAY_SECONDS + 5000, NOW + 2 * DAY_SECONDS - 30]
     assert [len(names) for names in single_rounds(index, options, begins, lambda *_: False)] == [6, 0, 6]
+
+
+def test_no_stretch_of_a_budgets_time_has_more_visits_wherever_it_begins(index: PageIndex) -> None:
+    chance, now, visits = random.Random(5), [NOW], deque[float]()
+    index.clock = lambda: now[0]
+    options = RevisitOptions(shortest=1.0, longest=5.0, budget_visits=5, budget_seconds=60.0)
+    planners = [RoundPlanner(index, options, is_endless=True) for _ in range(2)]
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1) for number in range(12)])
+    for visit in range(120):
+        now[0] += chance.choice((0.1, 1, 4, 15))
+        current = chance.choice(planners).begin()  # the round of the other one, if that is open
+        left = index.visits(current, after=BEFORE_ALL, limit=99)
+        done = left[: chance.randrange(9)]
+        for page in done:
+            now[0] += chance.random()
+            visits.append(now[0])
+            index.settle([fetch(page.url.removeprefix("https://"), 1000 + visit, body=1, at=now[0])])
+        if len(done) == len(left):
+            chance.choice(planners).end(current)
+    at_most = max(sum(begun <= other < begun + 60 for other in visits) for begun in visits)
+    assert at_most == 5
+    assert len(visits) > 4 * (now[0] - NOW) / 60, "the budget is used"
+
+
+def test_a_round_that_another_process_had_since_the_budget_was_read_counts(index: PageIndex) -> None:
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1) for number in range(9)])
+    budget = VisitBudget(5, NOW)
+    for begun, expected in ((NOW + 30 * DAY_SECONDS, 4), (NOW + 31 * DAY_SECONDS, 1), (NOW + 32 * DAY_SECONDS, 0)):
+        current = index.begin_round(begun, most=4, budget=budget)
+        assert len(index.visits(current, after=BEFORE_ALL, limit=99)) == expected
+        assert index.confirm_missing(current, most=0, budget=budget) == 0
+        index.end_round(current, begun + 1)
 
 
 def test_a_lost_round_reads_all_pages_again_within_the_budget(index: PageIndex) -> None:
@@ -455,8 +493,7 @@ def test_an_index_whose_connection_was_closed_makes_another_one(index: PageIndex
     assert len(kinds(index)) == 2
 
 
-def test_a_store_has_an_index_for_each_crawl_that_is_kept_up_to_date(address: str, tmp_path: Path) -> None:
-    store = IndexStore(address if "://" in address else str(tmp_path))
+def test_a_store_has_an_index_for_each_crawl_that_is_kept_up_to_date(store: IndexStore) -> None:
     one, two = CrawlId("app", "one"), CrawlId("app", "two")
     terms = Terms(recrawl=RevisitOptions(longest=9.0), attrs={"a": 1})
     store.keep([KeptCrawl(crawl=Crawl(id=one), spider="link", priority=1, terms=Terms(recrawl=RevisitOptions()))])
@@ -477,8 +514,24 @@ def test_a_store_has_an_index_for_each_crawl_that_is_kept_up_to_date(address: st
         store.find(two)
 
 
-def test_urls_that_are_submitted_again_with_another_scope_forget_and_read_pages(address: str, tmp_path: Path) -> None:
-    store, crawl = IndexStore(address if "://" in address else str(tmp_path)), CrawlId("app", "one")
+def test_a_store_goes_on_writing_into_indexes_that_are_there(store: IndexStore, address: str, tmp_path: Path) -> None:
+    terms = Terms(recrawl=RevisitOptions())
+    crawls = [CrawlId("app", f"crawl{number}") for number in range(18)]
+    for crawl in [*crawls, crawls[-1]]:
+        kept = KeptCrawl(crawl=Crawl(id=crawl), spider="link", priority=1, terms=terms)
+        store.keep([kept], {crawl: {"https://a.test/": terms}})
+    assert list(store._open._indexes) == crawls[2:]
+    if "://" not in address:
+        for file in tmp_path.glob(f"{crawls[-1].token}.sqlite*"):
+            file.unlink()
+    store.keep([kept])
+    found = store.find(crawls[-1])
+    assert kept_crawl(found) == kept
+    found.close()
+
+
+def test_urls_that_are_submitted_again_with_another_scope_forget_and_read_pages(store: IndexStore) -> None:
+    crawl = CrawlId("app", "one")
 
     def submit(**seeds: Terms) -> None:
         given = {f"https://{name}.test/": terms for name, terms in seeds.items()}
@@ -551,11 +604,12 @@ def test_a_recrawler_opens_an_index_that_is_not_kept_only_when_it_has_changed(ad
     role._look()
     assert store.opened == []
     store.keep([kept[1]])
-    while store.opened != [crawls[1].token] * 2:  # by `keep`, and then by the recrawler
+    while store.opened != [crawls[1].token]:  # by the recrawler; the store still has it open
         role._look()
         assert time.monotonic() < last
     assert set(role._indexes) == {crawls[0].token, crawls[1].token}
     asyncio.run(role.close())
+    store.close()
 
 
 def test_an_announced_url_is_the_page_that_the_crawl_means(tmp_path: Path) -> None:
@@ -567,6 +621,7 @@ def test_an_announced_url_is_the_page_that_the_crawl_means(tmp_path: Path) -> No
     announced = index.announce({"https://a.test/x?b=2&utm_source=me&a=1": int(NOW) + 9}, is_certain=True)
     assert announced == (1, ())
     index.close()
+    store.close()
 
 
 def test_a_part_of_a_sitemap_index_is_skipped_as_long_as_its_date_says_so(index: PageIndex) -> None:

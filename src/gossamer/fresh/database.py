@@ -71,6 +71,9 @@ class IndexDatabase(Protocol):
     def close(self) -> None:
         """Close the connection, which the next call makes anew. May be repeated."""
 
+    def is_there(self) -> bool:
+        """Return False if what the connection writes would be lost, because the file was deleted or replaced."""
+
     def delete(self) -> None:
         """Delete all that the index has, and close the connection."""
 
@@ -81,6 +84,8 @@ class SqliteIndex:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection: sqlite3.Connection | None = None
+        self._file = 0
+        """Number of the file that is open."""
 
     def _opened(self) -> sqlite3.Connection:
         """Return the connection, which is made when it is needed."""
@@ -95,6 +100,7 @@ class SqliteIndex:
             # let one write of a part of the file stand for many.
             opened.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             opened.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+            self._file = self.path.stat().st_ino
         return self._connection
 
     def prepare(
@@ -147,6 +153,14 @@ class SqliteIndex:
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
+
+    def is_there(self) -> bool:
+        if self._connection is None:
+            return True
+        try:
+            return self.path.stat().st_ino == self._file
+        except FileNotFoundError:
+            return False
 
     def delete(self) -> None:
         self.close()
@@ -228,6 +242,9 @@ class PostgreSqlIndex:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def is_there(self) -> bool:
+        return True  # statements fail otherwise
 
     def delete(self) -> None:
         self.run(f'DROP SCHEMA "{self._schema}" CASCADE')

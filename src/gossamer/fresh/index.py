@@ -153,6 +153,16 @@ class BudgetShortfall(NamedTuple):
     """Fetches per second that would reach the longest age of each page."""
 
 
+class VisitBudget(NamedTuple):
+    """Number of visits that rounds may have together."""
+
+    visits: int
+    since: float
+    """Unix time from which rounds count."""
+    by_beginning: bool = False
+    """True: those that have begun since count. False: those that have not ended before."""
+
+
 class DomainOutlooks(NamedTuple):
     """Expectations of a domain's pages at its budget, and at twice that."""
 
@@ -277,6 +287,10 @@ class PageIndex:
     def close(self) -> None:
         """Close the connection to the database, which the next call makes anew. May be repeated."""
         self._database.close()
+
+    def is_there(self) -> bool:
+        """Return False if the index was deleted after it was opened."""
+        return self._database.is_there()
 
     def delete(self) -> None:
         """Delete the index, and close it."""
@@ -787,15 +801,24 @@ class PageIndex:
         rows = self._database.rows("SELECT number, begun, run FROM rounds WHERE ended IS NULL")
         return Round(int(rows[0][0]), float(rows[0][1]), int(rows[0][2])) if rows else None
 
-    def begin_round(self, now: float, *, most: int, ahead: float = 0.0, only_due: bool = True) -> Round:
-        """Begin a round, unless one is open, and return it. It visits at most `most` pages, those first that were due
-        first. `ahead`: seconds by which pages may be visited before they are due. `only_due`: False: the round also
-        visits the pages that are not due, without the ones that are gone."""
+    def begin_round(
+        self,
+        now: float,
+        *,
+        most: int,
+        budget: VisitBudget | None = None,
+        ahead: float = 0.0,
+        only_due: bool = True,
+    ) -> Round:
+        """Begin a round, unless one is open, and return it. It visits at most `most` pages, as the budget allows, those
+        first that were due first. `ahead`: seconds by which pages may be visited before they are due. `only_due`:
+        False: the round also visits the pages that are not due, without the ones that are gone."""
         if only_due and self._rules.has_windows:
             self._wait_for_windows(now, most, ahead)
         with self._database.transaction(locks="rounds"):
             found = self.open_round()
             if found is None:
+                most = self.allowed(most, budget)  # in the transaction, so that no other round can begin meanwhile
                 self._database.run("INSERT INTO rounds (begun, run, entered) VALUES (?, 0, 0)", [now])
                 found = self.open_round()
                 assert found is not None
@@ -815,11 +838,11 @@ class PageIndex:
         self._database.run("UPDATE rounds SET entered = entered + ? WHERE number = ?", [chosen, current.number])
         return int(chosen)
 
-    def confirm_missing(self, current: Round, *, most: int) -> int:
-        """Let a round, all of whose visits are settled, also visit the pages that were missing once, at most `most`.
-        Returns the number of these visits."""
+    def confirm_missing(self, current: Round, *, most: int, budget: VisitBudget | None = None) -> int:
+        """Let a round, all of whose visits are settled, also visit the pages that were missing once, at most `most`, as
+        the budget allows. Returns the number of these visits."""
         with self._database.transaction(locks="rounds"):
-            return self._choose(current, f"state = {PageState.MISSING:d}", [], most)
+            return self._choose(current, f"state = {PageState.MISSING:d}", [], self.allowed(most, budget))
 
     def has_page(self) -> bool:
         """Return whether a page was ever received."""
@@ -860,16 +883,24 @@ class PageIndex:
         self._database.run("UPDATE rounds SET run = ? WHERE number = ?", [run, current.number])
         return current._replace(run=run)
 
-    def restart_round(self, current: Round, now: float, *, most: int) -> Round:
+    def restart_round(self, current: Round, now: float, *, most: int, budget: VisitBudget | None = None) -> Round:
         """Let a round begin again whose run was lost with links of pages that are in the index: all pages that are not
-        gone are read again without conditions, at most `most` in this round, and the others in the next ones. Returns
-        the round."""
-        with self._database.transaction(locks="changes"):
+        gone are read again without conditions, at most `most` in this round, as the budget allows, and the others in
+        the next ones. Returns the round."""
+        with self._database.transaction(locks="rounds, changes"):
+            most = self.allowed(most, budget)
             for pages in self._batches("state <> ?", [int(PageState.GONE)]):
                 self._read_again(pages)
             self._database.run("UPDATE rounds SET begun = ?, run = 0 WHERE number = ?", [now, current.number])
             self._choose(current, "due <= ?", [_stored(now)], most)
         return current._replace(begun=now, run=0)
+
+    def allowed(self, most: int, budget: VisitBudget | None) -> int:
+        """Return the number of visits that a round may have: at most `most`, and what the budget leaves."""
+        if budget is None:
+            return most
+        visited = self.visited_since(budget.since, by_beginning=budget.by_beginning)
+        return min(most, max(budget.visits - visited, 0))
 
     def visited_since(self, moment: float, *, by_beginning: bool = False) -> int:
         """Return the number of visits of the rounds that had not ended by this moment; `by_beginning`: of those that

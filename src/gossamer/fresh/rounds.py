@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gossamer.fresh.index import BudgetShortfall, PageIndex, Round
+from gossamer.fresh.index import BudgetShortfall, PageIndex, Round, VisitBudget
 from gossamer.fresh.page import IndexedPage, PageKind
 from gossamer.fresh.validators import conditional_headers
 from gossamer.model.crawl import Crawl, QueryOrder, RevisitOptions, Terms
@@ -144,38 +144,44 @@ class RoundPlanner:
 
     def begin(self) -> Round:
         """Begin a round with the pages that the budget allows, or return the one that is open."""
-        index, options, now, most = self._index, self._options, self._index.clock(), self.allowed()
+        index, options, now, most = self._index, self._options, self._index.clock(), self._most()
         if self._is_endless:
-            return index.begin_round(now, most=most)
+            return index.begin_round(now, most=most, budget=self._budget())
         habit = index.habit_seconds(now)
         index.follow(msgspec.structs.replace(options, shortest=min(max(options.shortest, habit), options.longest)))
         if index.fact(_PLANNED) != _text(options):  # else the pages were planned after the round before
             self.plan()
         ahead, pages = habit / 2, index.count()
-        self.size = RoundSize(pages, index.count_due(now + ahead), most)
-        return index.begin_round(now, most=most, ahead=ahead, only_due=not self._visits_all)
+        budget = self._budget()
+        self.size = RoundSize(pages, index.count_due(now + ahead), index.allowed(most, budget))
+        return index.begin_round(now, most=most, budget=budget, ahead=ahead, only_due=not self._visits_all)
+
+    def _most(self) -> int:
+        """Return the most visits of a round that begins now, whatever the budget."""
+        return self._pace.allowed(self._index.planned_rate) if self._is_endless else _ALL
+
+    def _budget(self) -> VisitBudget | None:
+        """Return the budget of a round that begins now. None: there is no limit."""
+        options, now = self._options, self._index.clock()
+        if not options.budget_visits:
+            return None
+        if self._is_endless:
+            return VisitBudget(options.budget_visits, now - options.budget_seconds)
+        # A command that begins once a day does so some seconds earlier or later.
+        return VisitBudget(options.budget_visits, now - _BUDGET_SHARE * options.budget_seconds, by_beginning=True)
 
     def allowed(self) -> int:
         """Return the most visits that a round may have now."""
-        index, options = self._index, self._options
-        most = self._pace.allowed(index.planned_rate) if self._is_endless else _ALL
-        if not options.budget_visits:
-            return most
-        if self._is_endless:
-            visited = index.visited_since(index.clock() - options.budget_seconds)
-        else:  # a command that begins once a day does so some seconds earlier or later
-            since = index.clock() - _BUDGET_SHARE * options.budget_seconds
-            visited = index.visited_since(since, by_beginning=True)
-        return min(most, max(options.budget_visits - visited, 0))
+        return self._index.allowed(self._most(), self._budget())
 
     def restart(self, current: Round) -> Round:
         """Begin a round again whose run the frontier has lost. Returns it."""
-        return self._index.restart_round(current, self._index.clock(), most=self.allowed())
+        return self._index.restart_round(current, self._index.clock(), most=self._most(), budget=self._budget())
 
     def confirm_missing(self, current: Round) -> int:
         """Let a single round visit the pages that it found missing once more, as the budget allows. Returns their
         number."""
-        return self._index.confirm_missing(current, most=self.allowed())
+        return self._index.confirm_missing(current, most=self._most(), budget=self._budget())
 
     def end(self, current: Round) -> None:
         """End a round, whose run is over."""

@@ -1,5 +1,6 @@
 """The page indexes of a service: one for each crawl that is kept up to date, in one folder or database. Blocking."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +11,7 @@ import msgspec
 from gossamer.errors import BadInput
 from gossamer.fresh.database import index_versions
 from gossamer.fresh.index import PageIndex
+from gossamer.fresh.open_indexes import OpenIndexes
 from gossamer.fresh.rounds import KeptCrawl
 from gossamer.model.crawl import CrawlId, QueryOrder, Terms
 from gossamer.policy.parameters import dropped_parameters
@@ -25,6 +27,9 @@ class IndexStore:
 
     def __init__(self, place: str) -> None:
         self._place = place
+        self._open = OpenIndexes()
+        """Indexes into which `keep` has written."""
+        self._lock = threading.Lock()
 
     def names(self) -> list[str]:
         """Return the names of all indexes, which are tokens of crawls. Raises SinkError."""
@@ -53,17 +58,26 @@ class IndexStore:
         self, crawls: Sequence[KeptCrawl], seeds: Mapping[CrawlId, Mapping[str, Terms]] = MappingProxyType({})
     ) -> None:
         """Note that these crawls are kept up to date; of several of one crawl, the last one decides. `seeds`: submitted
-        URLs by crawl, each with the terms of its request. May be repeated."""
+        URLs by crawl, each with the terms of its request. May be repeated. Any thread may call it."""
         latest = {kept.crawl.id: kept for kept in crawls}
-        for crawl in latest.keys() | seeds.keys():
-            index = self.open(crawl.token, crawl)
-            try:
-                if (kept := latest.get(crawl)) is not None:
-                    index.note(_KEPT, msgspec.json.encode(kept).decode())
-                    index.key_of = page_identity(kept.terms)
-                index.scopes.note({index.key(url): terms for url, terms in seeds.get(crawl, {}).items()})
-            finally:
-                index.close()
+        with self._lock:
+            for crawl in latest.keys() | seeds.keys():
+                self._keep(crawl, latest.get(crawl), seeds.get(crawl, {}))
+
+    def _keep(self, crawl: CrawlId, kept: KeptCrawl | None, seeds: Mapping[str, Terms]) -> None:
+        index = self._open.of(crawl, lambda: self.open(crawl.token, crawl))
+        if kept is not None:
+            index.note(_KEPT, msgspec.json.encode(kept).decode())
+        else:
+            kept = kept_crawl(index)  # another process may have noted other options
+        if kept is not None:
+            index.key_of = page_identity(kept.terms)
+        index.scopes.note({index.key(url): terms for url, terms in seeds.items()})
+
+    def close(self) -> None:
+        """Close the indexes into which `keep` has written."""
+        with self._lock:
+            self._open.close()
 
 
 def page_identity(terms: Terms) -> Callable[[str], str]:

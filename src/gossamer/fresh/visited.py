@@ -5,7 +5,6 @@ kill at any line loses neither a page, nor its schedule, nor its change: the bat
 ids of its requests. Fixed: that order, and that a link is only left out if its page is in the index.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
@@ -16,6 +15,7 @@ from gossamer.commit.outlinks import FinishedLease
 from gossamer.extract.encoding import is_html
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.main_text import ContentFacts, body_hash, content_of
+from gossamer.fresh.open_indexes import OpenIndexes
 from gossamer.fresh.page import Fetch, Found, PageKind, short_hash
 from gossamer.fresh.validators import validators
 from gossamer.model.crawl import CrawlId, QueryOrder, RevisitRule, Terms
@@ -32,8 +32,6 @@ _GONE = 410
 _NOT_MODIFIED = 304
 _REFUSALS = frozenset((DropReason.ROBOTS, DropReason.BLACKLISTED, DropReason.BLOCKED_ADDRESS))
 """Reasons why a page may not be fetched. Other requests without a page failed."""
-_OPEN_INDEXES: Final = 16
-"""Indexes that a worker keeps open. Each has a connection to its database."""
 _FEED: Final = pack(Payload(sitemap=True, listed=True))
 """Payload of a feed that a page names."""
 OpenIndex = Callable[[CrawlId, Terms], PageIndex]
@@ -48,7 +46,7 @@ class IndexedVisits:
         self._open_index = open_index
         self._thread = thread
         self._secret = secret
-        self._indexes: OrderedDict[CrawlId, PageIndex] = OrderedDict()
+        self._indexes = OpenIndexes()
 
     async def enter(self, finished: Sequence[FinishedLease]) -> None:
         crawls: dict[CrawlId, list[FinishedLease]] = {}
@@ -67,11 +65,7 @@ class IndexedVisits:
         return finished.batches
 
     async def close(self) -> None:
-        await self._thread.run(self._close)
-
-    def _close(self) -> None:
-        while self._indexes:
-            self._indexes.popitem()[1].close()
+        await self._thread.run(self._indexes.close)
 
     def _enter(self, crawls: dict[CrawlId, list[FinishedLease]]) -> None:
         for crawl, pages in crawls.items():
@@ -121,12 +115,7 @@ class IndexedVisits:
 
     def _index(self, crawl: CrawlId, terms: Terms) -> PageIndex:
         """Return the index of a crawl, with the options of its latest request."""
-        index = self._indexes.pop(crawl, None)
-        if index is None:
-            index = self._open_index(crawl, terms)
-            while len(self._indexes) >= _OPEN_INDEXES:
-                self._indexes.popitem(last=False)[1].close()
-        self._indexes[crawl] = index
+        index = self._indexes.of(crawl, lambda: self._open_index(crawl, terms))
         assert terms.recrawl is not None
         index.follow(terms.recrawl)
         return index

@@ -210,6 +210,8 @@ async def open_service(
                 await history.close()
             await outbound.close()
             blobs.close()
+            if indexes is not None:
+                await asyncio.to_thread(indexes.close)
             await bus.close()
     finally:
         await shards.close()

@@ -178,6 +178,7 @@ def subscribed(folder: Path, hub: str) -> tuple[IndexStore, str]:
     for _ in range(2):
         index.subscriptions.want("https://a.test/feed", hub, now=100.0)
     index.close()
+    store.close()
     return store, crawl.token
 
 
