@@ -9,12 +9,14 @@ Fixed: a page is stored only after all of its items have left this process, and 
 that is killed in between leaves the lease; where the page was stored, the next process drops only what was delivered.
 """
 
+import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from itemadapter import ItemAdapter
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Headers, HtmlResponse, Response
@@ -51,7 +53,7 @@ _YOUNG_SECONDS: Final = 2
 _GONE: Final = ("http_404", "http_410")
 _INCOMPLETE: Final = frozenset(("dataloss", "partial"))
 """Flags of responses whose body is not whole."""
-_LEVELS: Final = ("bytes", "text")
+_LEVELS: Final = ("bytes", "text", "items")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def read_fresh_options(settings: BaseSettings) -> FreshOptions | None:
         raise BadInput(f"GOSSAMER_FRESH: {value!r:.40} is none of True, False and all")
     level = str(setting(settings, "GOSSAMER_FRESH_LEVEL")).strip().lower()
     if level not in _LEVELS:
-        raise BadInput(f"GOSSAMER_FRESH_LEVEL: {level!r:.40} is neither bytes nor text")
+        raise BadInput(f"GOSSAMER_FRESH_LEVEL: {level!r:.40} is none of bytes, text and items")
     if settings.getbool("HTTPCACHE_ENABLED"):
         raise BadInput(
             "GOSSAMER_FRESH with HTTPCACHE_ENABLED: answers from Scrapy's cache would hide changes. Turn one off"
@@ -103,6 +105,8 @@ class PageVisit:
     """Hash of the content that the callback gets. None: it is no page that is compared."""
     drops_items: bool = False
     """True: the page is as it was, and its callback runs for its requests."""
+    held: list[Any] | None = None
+    """Items that wait until the callback has ended, because they tell whether the page has changed."""
     is_skipped: bool = False
     """True: the page is as it was, and its callback does not run."""
     is_complete: bool = False
@@ -223,14 +227,21 @@ class FreshVisits:
         if visit.is_not_modified and result.status == 304:
             visit.drops_items = visit.is_skipped = True
         elif result.status == 200 and _INCOMPLETE.isdisjoint(result.flags):
+            if self._options.level == "items" and not visit.is_not_modified:
+                visit.held = []
+                return False
             visit.content = self._content(result)
             if known is not None and (visit.is_not_modified or known.content == visit.content):
                 visit.drops_items, visit.is_skipped = True, not known.has_requests
         else:
             return False
+        self._count(visit)
+        return visit.is_skipped
+
+    def _count(self, visit: PageVisit) -> None:
+        """Count a page that was compared."""
         change = "unchanged" if visit.drops_items else "new" if visit.stored is None else "changed"
         self._stats.inc_value(f"gossamer/fresh/{change}")
-        return visit.is_skipped
 
     def _content(self, response: Response) -> int:
         """Return the hash of the content that counts."""
@@ -245,18 +256,31 @@ class FreshVisits:
 
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
         visit = self._handled(response)
-        for one in result:
-            if visit is None or self._passes(visit, one, response):
-                yield one
+        try:
+            for one in result:
+                if visit is None or self._passes(visit, one, response):
+                    yield one
+        except Exception:
+            yield from _failed(visit)
+            raise
         if visit is not None:
+            for one in self._compared(visit):
+                yield one
             visit.is_complete = True
 
     async def process_spider_output_async(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
         visit = self._handled(response)
-        async for one in result:
-            if visit is None or self._passes(visit, one, response):
+        try:
+            async for one in result:
+                if visit is None or self._passes(visit, one, response):
+                    yield one
+        except Exception:
+            for one in _failed(visit):
                 yield one
+            raise
         if visit is not None:
+            for one in self._compared(visit):
+                yield one
             visit.is_complete = True
 
     def _handled(self, response: Response) -> PageVisit | None:
@@ -273,8 +297,25 @@ class FreshVisits:
             if visit.drops_items:
                 self._stats.inc_value("gossamer/fresh/items_dropped")
                 return False
+            if visit.held is not None:
+                visit.held.append(one)
+                return False
             visit.has_items = True
         return True
+
+    def _compared(self, visit: PageVisit) -> Sequence[Any]:
+        """Compare the items that wait with those of the visit before. Return those that go on: all, or none."""
+        held, visit.held = visit.held, None
+        if held is None:
+            return ()
+        visit.content = items_hash(held)
+        visit.drops_items = visit.known is not None and visit.known.content == visit.content
+        self._count(visit)
+        if visit.drops_items:
+            self._stats.inc_value("gossamer/fresh/items_dropped", len(held))
+            return ()
+        visit.has_items = bool(held)
+        return held
 
     def _on_item_error(self, response: Response | None) -> None:
         active = CURRENT_LEASE.get()
@@ -318,6 +359,29 @@ class FreshVisits:
             self._index.store_now(held)
         except (BadInput, SinkError) as error:
             log.error("%s. The next run gives the items of %d pages again.", error, len(held))
+
+
+def _failed(visit: PageVisit | None) -> Sequence[Any]:
+    """Return the items that wait for the end of a callback that has failed. They go on, and the page is not stored."""
+    held = visit.held if visit is not None else None
+    if visit is None or held is None:
+        return ()
+    visit.held, visit.has_items = None, bool(held)
+    return held
+
+
+def items_hash(items: Sequence[Any]) -> int:
+    """Return the hash of items in their order. Objects in them count by their text, sets whatever their order."""
+
+    def text(value: Any) -> Any:
+        return sorted(map(str, value)) if isinstance(value, set | frozenset) else str(value)
+
+    fields = [ItemAdapter(item).asdict() if ItemAdapter.is_item(item) else item for item in items]
+    try:
+        written = json.dumps(fields, sort_keys=True, default=text)
+    except (TypeError, ValueError):  # keys of several types; an object that contains itself
+        written = repr(fields)
+    return fingerprint(written, seed=0)
 
 
 def _renewed(stored: bytes, response: Response) -> Response:

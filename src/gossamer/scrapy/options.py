@@ -111,8 +111,8 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "GOSSAMER_FRESH_LEVEL": (
         "bytes",
-        "Difference by which a page has changed: any of its bytes, or of its main text, without scripts, menus, "
-        "headers, footers, times and forms (text)",
+        "Difference by which a page has changed: any of its bytes; of its main text, without scripts, menus, headers, "
+        "footers, times and forms (text); of the items that its callback yields (items)",
     ),
     "GOSSAMER_PERFORMANCE_LOG": (
         5.0,

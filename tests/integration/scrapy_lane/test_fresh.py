@@ -185,13 +185,16 @@ def test_a_process_that_dies_between_an_item_and_the_record_of_its_page_loses_no
 ) -> None:
     shop.products("a", "b", "c", "d")
     faults = {"EXTENSIONS": json.dumps({"tests.integration.scrapy_lane.fresh_faults.DiesBeforeStoring": 0})}
-    with scraper(tmp_path, server, shop, "killed", **faults) as running:
+    level = {"GOSSAMER_FRESH_LEVEL": "items"}
+    with scraper(tmp_path, server, shop, "killed", **faults, **level) as running:
         killed = running.finish()
     assert killed.exit_code != 0
     assert killed.items
-    rest = crawl(tmp_path, server, shop, "rest")
+    rest = crawl(tmp_path, server, shop, "rest", **level)
     assert {*titles(killed), *titles(rest)} == {"a", "b", "c", "d", "list"}
-    assert titles(crawl(tmp_path, server, shop, "again")) == []
+    twice = [item for item in rest.items if item in killed.items]
+    assert len(twice) == len(killed.items) + len(rest.items) - 5, "an item that comes again is the same, by its url"
+    assert titles(crawl(tmp_path, server, shop, "again", **level)) == []
 
 
 def test_pages_in_a_feed_that_a_killed_process_has_not_written_give_their_items_again(
@@ -214,6 +217,22 @@ def test_pages_in_a_feed_that_a_killed_process_has_not_written_give_their_items_
 
     assert run("killed", "kills") == []
     assert {*run("rest", "none"), *run("again", "none")} == {"a", "b", "list", "poison"}
+
+
+def test_items_decide_which_pages_have_changed(tmp_path: Path, server: Server, shop: Shop) -> None:
+    shop.products("a", "b", "late", "poison")
+    shop.footers = True
+    pipeline = {"ITEM_PIPELINES": json.dumps({"tests.integration.scrapy_lane.spiders.PoisonedPipeline": 1})}
+    level = {"GOSSAMER_FRESH_LEVEL": "items"} | pipeline
+    assert titles(crawl(tmp_path, server, shop, "1", POISON="fails", **level)) == ["a", "b", "late", "list"]
+    shop.pages["/b"] = "<h1>b is cheaper</h1>"
+    shop.products("a", "b", "late", "new", "poison")
+    changed = crawl(tmp_path, server, shop, "2", **level)
+    assert titles(changed) == ["b is cheaper", "new", "poison"], "the list has another link, and the item that it had"
+    assert changed.stats["gossamer/fresh/unchanged"] == changed.stats["gossamer/fresh/items_dropped"] == 3
+    shop.pages["/late"] = "<h1></h1>"  # its callback fails
+    shop.pages["/a"] += "<p>More.</p>"
+    assert titles(crawl(tmp_path, server, shop, "3", **level)) == []
 
 
 def test_processes_share_the_index_and_pages_whose_links_are_followed_give_no_items_again(

@@ -1,16 +1,25 @@
 """Settings of incremental runs, validators that are kept, and feeds whose items a killed process would lose."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy import Field, Item
 from scrapy.extensions.feedexport import FileFeedStorage, S3FeedStorage, StdoutFeedStorage
 from scrapy.settings import Settings
 
 from gossamer.errors import BadInput
 from gossamer.scrapy.buffered_feeds import is_late
 from gossamer.scrapy.feeds import WholeFileStorage
-from gossamer.scrapy.fresh_visits import FreshOptions, kept_validators, read_fresh_options
+from gossamer.scrapy.fresh_visits import (
+    FreshOptions,
+    PageVisit,
+    _failed,
+    items_hash,
+    kept_validators,
+    read_fresh_options,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,13 +42,38 @@ def test_settings_are_read(given: dict[str, Any], expected: FreshOptions | None)
     ("given", "message"),
     [
         ({"GOSSAMER_FRESH": "yesterday"}, "GOSSAMER_FRESH: 'yesterday' is none of"),
-        ({"GOSSAMER_FRESH": True, "GOSSAMER_FRESH_LEVEL": "items"}, "GOSSAMER_FRESH_LEVEL: 'items' is neither"),
+        ({"GOSSAMER_FRESH": True, "GOSSAMER_FRESH_LEVEL": "links"}, "GOSSAMER_FRESH_LEVEL: 'links' is none of"),
         ({"GOSSAMER_FRESH": True, "HTTPCACHE_ENABLED": True}, "HTTPCACHE_ENABLED"),
     ],
 )
 def test_what_cannot_work_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         read_fresh_options(Settings(given))
+
+
+@dataclass
+class Book:
+    title: str
+    tags: frozenset[str] = frozenset()
+
+
+class Shelf(Item):
+    book = Field()
+
+
+def test_items_are_equal_by_what_is_in_them() -> None:
+    one = [{"title": "a", "price": 5}, Book("b", frozenset("xyz")), Shelf(book=Book("c")), object]
+    same = [{"price": 5, "title": "a"}, Book("b", frozenset("zyx")), Shelf(book=Book("c")), object]
+    assert items_hash(one) == items_hash(same)
+    hashes = {items_hash(some) for some in ([], one, one[::-1], [{"title": "a", "price": 6}], [{1: 2, "a": 3}], [{}])}
+    assert len(hashes) == 6
+
+
+def test_items_that_wait_go_on_if_the_callback_fails() -> None:
+    visit = PageVisit(1, 2, None, None, held=[{"title": "a"}])
+    assert _failed(visit) == [{"title": "a"}]
+    assert (visit.has_items, visit.is_complete) == (True, False)
+    assert _failed(visit) == _failed(None) == ()
 
 
 @pytest.mark.parametrize(
