@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, delete, func, select, tuple_
+from sqlalchemy import Connection, delete, exists, func, select, tuple_
 
 from gossamer.history.tables import changes, crawls, domains, ends, failures, rates
 from gossamer.storage.sql.batches import delete_batch
@@ -57,11 +57,11 @@ def thin_rates(connection: Connection, *, now: float, after: RatePosition) -> tu
     position to go on after, and whether there may be more that are old enough."""
     position = tuple_(rates.c.minute, rates.c.token)
     old = rates.c.minute < int((now - _FINE_SECONDS) // 3600) * 60
-    query = select(rates.c.minute, rates.c.token).where(old, position > tuple_(*after))
+    later = rates.alias()
+    end_of_hour = rates.c.minute - rates.c.minute % 60 + 59
+    of_hour = (later.c.token == rates.c.token, later.c.minute > rates.c.minute, later.c.minute <= end_of_hour)
+    query = select(rates.c.minute, rates.c.token, exists().where(*of_hour)).where(old, position > tuple_(*after))
     rows = connection.execute(query.order_by(rates.c.minute, rates.c.token).limit(BATCH)).all()
-    for minute, token in rows:
-        end_of_hour = minute // 60 * 60 + 59
-        same_hour = (rates.c.token == token, rates.c.minute > minute, rates.c.minute <= end_of_hour)
-        if connection.scalar(select(func.count()).select_from(rates).where(*same_hour)):
-            connection.execute(delete(rates).where(rates.c.token == token, rates.c.minute == minute))
-    return RatePosition(*rows[-1]) if rows else after, len(rows) == BATCH
+    if superfluous := [(minute, token) for minute, token, has_later in rows if has_later]:
+        connection.execute(delete(rates).where(position.in_(superfluous)))
+    return RatePosition(*rows[-1][:2]) if rows else after, len(rows) == BATCH

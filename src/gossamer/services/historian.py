@@ -135,12 +135,13 @@ class Historian:
     async def _sweep(self) -> None:
         """Delete batches of what is too old. Where there is more after a while, the next step goes on."""
         now, begun = self._now(), time.monotonic()
-        has_more = True
-        while has_more and time.monotonic() - begun < _SWEEP_STEP_SECONDS:
-            is_swept = not await self._history.sweep(before=now - self._retention_seconds)
-            self._thinned, has_more_rates = await self._history.thin_rates(now=now, after=self._thinned)
-            has_more = has_more_rates or not is_swept
-        if not has_more:
+        has_old = has_rates = True
+        while (has_old or has_rates) and time.monotonic() - begun < _SWEEP_STEP_SECONDS:
+            if has_old:
+                has_old = await self._history.sweep(before=now - self._retention_seconds)
+            if has_rates:
+                self._thinned, has_rates = await self._history.thin_rates(now=now, after=self._thinned)
+        if not has_old and not has_rates:
             self._swept_at = time.monotonic()
 
 

@@ -2,12 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import func, select
+from sqlalchemy import Engine, event, func, select
 
 from gossamer.errors import BadInput, HistoryRefused, HistoryUnavailable
 from gossamer.history import retention, tables
@@ -312,13 +312,29 @@ async def test_no_transaction_of_a_sweep_deletes_many_rows(history: HistoryStore
     assert before == 0
 
 
-async def test_old_rates_become_one_an_hour(history: HistoryStore, url: str) -> None:
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    """The statements that databases have executed."""
+    found: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_others: object) -> None:
+        found.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield found
+    event.remove(Engine, "before_cursor_execute", note)
+
+
+async def test_old_rates_become_one_an_hour_by_few_statements(history: HistoryStore, statements: list[str]) -> None:
     for minute in range(0, 4 * 60, 7):
         samples = [info(f"c{number}", fetched=minute) for number in range(20)]
         await history.record_crawls(samples, now=NOW + 60 * minute)
+    statements.clear()
     position, more = RatePosition(), True
     while more:
         position, more = await history.thin_rates(now=NOW + 2 * DAY + 3 * 3600 + 60, after=position)
+    found = [statement for statement in statements if "history_rate" in statement]
+    assert len(found) <= 2 * (20 * 4 * 60 // 7 // BATCH + 1)  # of 680 rates: a new process goes through all
     points = await history.rates(CrawlId("shop", "c3"), started=NOW)
     start = NOW % 3600 // 60
     hours = {int(start + minute) // 60: minute for minute in range(0, 4 * 60, 7)}  # the last minute of each
