@@ -31,6 +31,7 @@ _QUERIES: Mapping[str, list[Mapping[str, str]]] = {
     "/project": [{"project": "project-7"}],
     "/jobs/new": [{}, {"project": "project-7"}],
     "/schedule": [{"id": "7"}],
+    "/schedule/edit": [{"id": "7"}],
     "/group": [{"id": "7"}],
 }
 """Parameters of pages that need some, or that are tried with several."""

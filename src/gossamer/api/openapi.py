@@ -475,6 +475,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "remembered": True,
     },
     ("crawl_seeds", "200"): {"items": ["https://example.com/"], "more": False},
+    ("rates", "200"): {"items": [{"at": 1765432080.0, "pages_per_second": 41.5, "waiting": 812}], "remembered": True},
     ("queues", "200"): {"total": 20, "items": [{"spiderid": "link", "queued": 20, "domains": 1}], "spiders": 1},
     ("queue_domains", "200"): {"items": [{"domain": "example.com", "queued": 20}], "cursor": ""},
     ("classic_index", "200"): _CLASSIC_INDEX,

@@ -331,6 +331,46 @@ def _first_ids(hosts: dict[str, list[str]], limit: int) -> dict[str, list[str]]:
     return found
 
 
+# --- speed over time --------------------------------------------------------------------------------------------------
+
+
+class ServiceRateModel(ResponseModel):
+    """Speed of all workers in a minute."""
+
+    at: float
+    """Epoch seconds of the minute's begin"""
+    pages_per_second: float
+    """Mean of the samples of the minute"""
+    waiting: int
+    """Requests that waited at its end"""
+
+
+class ServiceRates(ResponseModel):
+    """Speed of the service in the latest minutes, the earliest of them first. Minutes in which no service ran are left
+    out."""
+
+    items: list[ServiceRateModel]
+    remembered: bool
+    """False: the service keeps no history"""
+
+
+@cluster.get(
+    "/rates",
+    operation_id="rates",
+    summary="Return the speed of the service over time",
+    response_model=ServiceRates,
+    responses=refusals(400, 503),
+)
+async def service_rates(
+    context: Context, minutes: Annotated[int, Query(ge=1, le=1440, description="Number of the latest minutes")] = 180
+) -> ServiceRates:
+    """Needs a history (the setting history.database), which remembers the last 24 hours."""
+    rows = await context.history.service_rates(minutes) if context.history is not None else []
+    return ServiceRates(
+        items=[ServiceRateModel.of(row, at=row.minute * 60.0) for row in rows], remembered=context.history is not None
+    )
+
+
 # --- backlogs ---------------------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ _LATEST_READ = 24
 """Crawls that started last, among which those that have ended with failures are looked for. More take longer."""
 _ENDED_SHOWN = 5
 _DAY = 86400.0
+_NO_RATES: Final[Mapping[str, Any]] = {"items": []}
 _NO_CRAWLS: Final[Mapping[str, Any]] = {"items": [], "cursor": "", "history_error": "", "frontier_error": ""}
 
 
@@ -39,12 +40,13 @@ async def _part(page: DashboardPage, section: DashboardSection) -> tuple[str, Ma
 
 async def crawl_values(page: DashboardPage) -> Mapping[str, Any]:
     """Return what the overview shows of the crawl service. Without the frontier, that is what the history knows."""
-    health, running, latest, counts, queues = await asyncio.gather(
+    health, running, latest, counts, queues, rates = await asyncio.gather(
         page.service.get("/"),
         page.known(page.service.get("/v1/crawls", state="running", limit=_CRAWLS_SHOWN), _NO_CRAWLS),
         page.known(page.service.get("/v1/crawls", limit=_LATEST_READ), _NO_CRAWLS),
         page.known(page.service.get("/v1/worker-counts"), None),
         page.known(page.service.get("/v1/queues", limit=1), None),
+        _rates(page),
     )
     return {
         "health": health,
@@ -58,8 +60,14 @@ async def crawl_values(page: DashboardPage) -> Mapping[str, Any]:
         "history_error": running["history_error"],
         "frontier_error": running["frontier_error"],
         "counts": counts,
+        "rates": rates["items"],
         "queued": queues and queues["total"],
     }
+
+
+async def _rates(page: DashboardPage) -> Mapping[str, Any]:
+    """Return the speed of the service over time; none for the part that follows, which the page goes on with."""
+    return _NO_RATES if page.part else await page.known(page.service.get("/v1/rates"), _NO_RATES)
 
 
 def _ended_badly(crawls: Sequence[Mapping[str, Any]], *, now: float) -> list[Mapping[str, Any]]:

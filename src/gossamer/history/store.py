@@ -19,13 +19,14 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gossamer.errors import HistoryRefused, HistoryUnavailable
-from gossamer.history import crawls, domain_uses, ends, failures, rates, retention, turns
+from gossamer.history import crawls, domain_uses, ends, failures, rates, retention, service_rates, turns
 from gossamer.history.crawls import CrawlFilter, PastCrawl
 from gossamer.history.database import HistoryDatabase
 from gossamer.history.domain_uses import DomainUse
 from gossamer.history.rates import RatePoint
 from gossamer.history.retention import RatePosition
-from gossamer.history.tables import DomainUseRow, EndRow, FailureRow, changes
+from gossamer.history.service_rates import ServiceRate
+from gossamer.history.tables import DomainUseRow, EndRow, FailureRow, ServiceRateRow, changes
 from gossamer.model.crawl import CrawlId
 from gossamer.model.info import CrawlInfo
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
@@ -98,6 +99,10 @@ class HistoryStore:
         if rows:
             await self._write(lambda connection: domain_uses.record(connection, rows))
 
+    async def record_service_rate(self, rate: ServiceRate) -> None:
+        """Record the speed of the whole service in one minute."""
+        await self._write(lambda connection: service_rates.record(connection, rate))
+
     async def forget(self, crawl: CrawlId) -> None:
         """Delete all that is remembered of a crawl, which the frontier must have forgotten."""
         await self._write(lambda connection: crawls.forget(connection, crawl))
@@ -166,6 +171,10 @@ class HistoryStore:
     async def domain_use(self, domain: str) -> list[DomainUseRow]:
         """Return the use of a domain's limits in the last day, the earliest minute first; empty for most domains."""
         return await self._read(lambda connection: domain_uses.of_domain(connection, domain))
+
+    async def service_rates(self, limit: int) -> list[ServiceRateRow]:
+        """Return the speed of the whole service in the latest minutes, the earliest of them first."""
+        return await self._read(lambda connection: service_rates.latest(connection, limit))
 
     async def close(self) -> None:
         """Wait for the calls that run, and close all connections."""

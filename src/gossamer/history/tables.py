@@ -119,6 +119,17 @@ class DomainUseRow(TableRow):
 domain_uses = table("history_domain_use", DomainUseRow, Index(None, "minute"))
 
 
+class ServiceRateRow(TableRow):
+    """Speed of all workers in a minute, by samples, and what waited for them."""
+
+    minute: int = column(BigInteger, primary_key=True, autoincrement=False)  # since 1970
+    pages_per_second: float = column(Double)  # mean of the samples
+    waiting: int = column(BigInteger)  # by the last of them
+
+
+service_rates = table("history_service_rate", ServiceRateRow)
+
+
 class TurnRow(TableRow):
     """A task that one process does at a time."""
 

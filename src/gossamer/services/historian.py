@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from gossamer.bus.base import Bus, Consumer, Message, Topics
+from gossamer.control.stats import Counters
 from gossamer.errors import HistoryRefused, MessageTooLarge
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.history.retention import RatePosition
@@ -21,6 +22,7 @@ from gossamer.model.messages.answers import dead_letter
 from gossamer.model.messages.history import CrawlEnded, RequestFailed, read_message
 from gossamer.services.crawl_sampler import CrawlSampler
 from gossamer.services.domain_sampler import DomainSampler
+from gossamer.services.service_sampler import ServiceSampler
 from gossamer.telemetry import logs
 from gossamer.telemetry.metrics import Metrics
 
@@ -53,6 +55,7 @@ class Historian:
         history: HistoryStore,
         metrics: Metrics,
         *,
+        counters: Counters,
         owner: str,
         retention_seconds: float,
         now: Callable[[], float] = time.time,
@@ -68,6 +71,7 @@ class Historian:
         self._now = now
         self._sampler = CrawlSampler(frontier, history, owner=owner, now=now)
         self._domains = DomainSampler(frontier, history, now=now)
+        self._service = ServiceSampler(frontier, counters, history, now=now)
         self._consumer: Consumer | None = None
         self._swept_at = float("-inf")
         self._thinned = RatePosition()
@@ -88,6 +92,7 @@ class Historian:
         await self._sampler.sample()
         if self._sampler.has_turn:
             await self._domains.sample()
+            await self._service.sample()
         if time.monotonic() - self._swept_at >= _SWEEP_SECONDS:
             await self._sweep()
         return True

@@ -477,6 +477,7 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
                 context.topics,
                 context.history,
                 metrics,
+                counters=counters,
                 owner=context.id,
                 retention_seconds=days * 86400.0,
             )

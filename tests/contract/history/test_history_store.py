@@ -16,6 +16,7 @@ from gossamer.history.database import HistoryDatabase
 from gossamer.history.domain_uses import KEPT_MINUTES, DomainUse
 from gossamer.history.failures import EXAMPLES
 from gossamer.history.retention import BATCH, RatePosition
+from gossamer.history.service_rates import ServiceRate
 from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
@@ -445,6 +446,18 @@ async def test_the_use_of_domains_is_kept_for_a_day_whatever_the_rest_is_kept_fo
     assert (found[-1].used, found[-1].most, found[-1].hits, found[-1].window) == (7.5, 2, 10, 60.0)
     assert (await counts(url))["history_domain_use"] == 2 * len(found)
     assert await history.domain_use("c.test") == []
+
+
+async def test_the_speed_of_the_service_is_kept_for_a_day(history: HistoryStore, url: str) -> None:
+    begin = int(NOW // 60)
+    for minute in range(0, KEPT_MINUTES + 120, 60):
+        await history.record_service_rate(ServiceRate(begin + minute, 1.5, 7))
+    await history.record_service_rate(ServiceRate(begin + minute, 2.5, 8))  # again, by another process
+    found = await history.service_rates(KEPT_MINUTES)
+    assert [row.minute for row in found] == list(range(begin + minute - KEPT_MINUTES + 60, begin + minute + 1, 60))
+    assert found[-1] == (begin + minute, 2.5, 8)
+    assert [row.minute for row in await history.service_rates(2)] == [begin + minute - 60, begin + minute]
+    assert (await counts(url))["history_service_rate"] == len(found)
 
 
 async def test_the_audit_is_written_in_order_and_bounded(

@@ -380,7 +380,11 @@ async def test_the_overview_names_jobs_that_have_finished_with_errors_in_their_l
         *("/ui/job?id=2", "/ui/job/log?id=2&contains=CRITICAL"),
         *("/ui/job?id=1", "/ui/job/log?id=1&contains=ERROR"),
     ]
-    assert [unescape(count) for count in re.findall(r"errors in its log: <[^>]*>([^<]*)</span>", notices)] == [_EVIL, "1", "5"]
+    assert [unescape(count) for count in re.findall(r"errors in its log: <[^>]*>([^<]*)</span>", notices)] == [
+        _EVIL,
+        "1",
+        "5",
+    ]
 
 
 async def test_a_condition_for_items_may_have_a_comma(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gossamer.history.domain_uses import DomainUse
+from gossamer.history.service_rates import ServiceRate
 from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import CrawlId
 from gossamer.model.json_codec import decode, encode_value
@@ -37,7 +38,14 @@ async def remembering(service: Service, history: HistoryStore) -> AsyncIterator[
     """A historian of the service."""
     context = service.context
     role = Historian(
-        context.frontier, context.bus, context.topics, history, Metrics(), owner=context.id, retention_seconds=1e6
+        context.frontier,
+        context.bus,
+        context.topics,
+        history,
+        Metrics(),
+        counters=context.counters,
+        owner=context.id,
+        retention_seconds=1e6,
     )
 
     async def run() -> None:
@@ -230,6 +238,20 @@ async def test_the_overview_has_crawls_that_have_ended_with_failures(past: Servi
     page = await text(past, "/")
     assert "No crawl needs attention." not in page
     assert re.search(r">one</a> \(finished, .*: failed requests: 1\.", page)
+
+
+async def test_the_overview_has_the_speed_of_the_service_over_time(past: Service, history: HistoryStore) -> None:
+    minute = int(time.time() // 60) - 2
+    for each in range(3):
+        await history.record_service_rate(ServiceRate(minute + each, 2.5 * each, 7 + each))
+    found = (await past.http.get("/v1/rates", params={"minutes": 2})).json()
+    assert found["remembered"]
+    assert [(row["at"], row["pages_per_second"], row["waiting"]) for row in found["items"]] == [
+        (60.0 * (minute + 1), 2.5, 8), (60.0 * (minute + 2), 5.0, 9)
+    ]  # fmt: skip
+    assert (await past.http.get("/v1/rates", params={"minutes": 1441})).status_code == 400
+    shown = unescape(re.findall(r'data-rates="([^"]*)"', await text(past, "/"))[0])
+    assert decode(shown.encode())[-2:] == found["items"]
 
 
 async def test_a_url_is_explained(past: Service) -> None:

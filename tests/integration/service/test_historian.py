@@ -34,6 +34,7 @@ from gossamer.services.domain_sampler import DomainSampler
 from gossamer.services.historian import Historian
 from gossamer.services.maintenance import Finisher
 from gossamer.services.outbound import OutboundPublisher
+from gossamer.services.service_sampler import ServiceSampler
 from gossamer.sinks.history import HistoryTopic
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry.logs import Troubles
@@ -47,6 +48,7 @@ PROGRAM = """
 import asyncio, sys
 from gossamer.bus.base import Topics
 from gossamer.bus.streams import StreamsBus
+from gossamer.control.stats import Counters
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.history.store import HistoryStore
 from gossamer.services.historian import Historian
@@ -57,7 +59,10 @@ async def main(address, prefix, url):
     shards = await Shards.connect(address)
     frontier = await ValkeyFrontier.from_connection(shards, prefix=prefix)
     bus = StreamsBus(shards, prefix=prefix, claim_seconds=0.5)
-    role = Historian(frontier, bus, Topics(), HistoryStore(url), Metrics(), owner=sys.argv[4], retention_seconds=1e6)
+    role = Historian(
+        frontier, bus, Topics(), HistoryStore(url), Metrics(),
+        counters=Counters(shards, prefix=prefix), owner=sys.argv[4], retention_seconds=1e6,
+    )
     print("up", flush=True)
     while True:
         await role.run_once()
@@ -94,7 +99,10 @@ class Cluster:
 
     def historian(self, owner: str, *, history: HistoryStore | None = None) -> Historian:
         store = history or self.history
-        return Historian(self.frontier, self.bus, Topics(), store, Metrics(), owner=owner, retention_seconds=1e6)
+        counters = Counters(self.frontier.connection, prefix=self.prefix)
+        return Historian(
+            self.frontier, self.bus, Topics(), store, Metrics(), counters=counters, owner=owner, retention_seconds=1e6
+        )
 
     async def begin(self, *names: str) -> None:
         await begin(self.frontier, *names)
@@ -227,6 +235,26 @@ async def test_how_much_of_a_domains_limits_is_used_is_remembered_by_the_minute(
     [named] = await cluster.history.domain_use("named.test")
     assert (named.used, named.hits, named.window) == (0.0, 10, 60.0)
     await worker.close()
+
+
+async def test_the_speed_of_the_whole_service_is_remembered_by_the_minute(cluster: Cluster) -> None:
+    now = 6000.0
+    counters = Counters(cluster.frontier.connection, prefix=cluster.prefix)
+    sampler = ServiceSampler(cluster.frontier, counters, cluster.history, now=lambda: now, monotonic=lambda: now)
+    await cluster.begin("one", "two")
+    for pages in (10.0, 30.0):
+        await counters.report_facts("host:1", {"name": "a", "pages_per_second": pages})
+        await counters.report_facts("host:2", {"name": "b", "pages_per_second": 2.5})
+        await counters.report_facts("host:3", {"pages_per_second": "of another form"})
+        await sampler.sample()
+        await sampler.sample()  # not due
+        now += 30
+    assert await cluster.history.service_rates(100) == []
+    await sampler.sample()
+    [minute] = await cluster.history.service_rates(100)
+    waiting = sum(backlog.queued for backlog in await cluster.frontier.backlog())
+    assert waiting > 0
+    assert minute == (100, 22.5, waiting)
 
 
 async def test_what_an_outage_interrupts_goes_on(url: str) -> None:
