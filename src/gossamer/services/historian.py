@@ -8,7 +8,7 @@ database refuses becomes a dead letter, and the others are recorded.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gossamer.bus.base import Bus, Consumer, Message, Topics
 from gossamer.control.stats import Counters
@@ -58,20 +58,17 @@ class Historian:
         counters: Counters,
         owner: str,
         retention_seconds: float,
-        now: Callable[[], float] = time.time,
     ) -> None:
-        """`owner`: name of this process. `retention_seconds`: time for which a crawl is remembered after its end.
-        `now`: returns epoch seconds."""
+        """`owner`: name of this process. `retention_seconds`: time for which a crawl is remembered after its end."""
         self._frontier = frontier
         self._bus = bus
         self._topics = topics
         self._history = history
         self._metrics = metrics
         self._retention_seconds = retention_seconds
-        self._now = now
-        self._sampler = CrawlSampler(frontier, history, owner=owner, now=now)
-        self._domains = DomainSampler(frontier, history, now=now)
-        self._service = ServiceSampler(frontier, counters, history, now=now)
+        self._sampler = CrawlSampler(frontier, history, owner=owner)
+        self._domains = DomainSampler(frontier, history)
+        self._service = ServiceSampler(frontier, counters, history)
         self._consumer: Consumer | None = None
         self._swept_at = float("-inf")
         self._thinned = RatePosition()
@@ -132,14 +129,14 @@ class Historian:
         [message] = taken
         log.error("%s a message, which is now a dead letter: %s", logs.HISTORY_REFUSED, error)
         try:
-            await self._bus.publish(self._topics.dead_letter, [_letter(message, str(error), now=self._now())])
+            await self._bus.publish(self._topics.dead_letter, [_letter(message, str(error), now=time.time())])
         except MessageTooLarge as fault:
             log.error("%s and there is no dead letter of it: %s", logs.HISTORY_REFUSED, fault)
         self._metrics.history_messages.labels("refused").inc()
 
     async def _sweep(self) -> None:
         """Delete batches of what is too old. Where there is more after a while, the next step goes on."""
-        now, begun = self._now(), time.monotonic()
+        now, begun = time.time(), time.monotonic()
         has_old = has_rates = True
         while (has_old or has_rates) and time.monotonic() - begun < _SWEEP_STEP_SECONDS:
             if has_old:
