@@ -57,6 +57,18 @@ class RequestNames(OptionNames):
         return f'"{field}": ["{value}"]' if field == "drop_parameters" else f'"{field}": {value}'
 
 
+_PROJECT_SETTINGS = {"refusal_rules": "GOSSAMER_FETCH__REFUSAL_RULES"}
+
+
+class ProjectNames(OptionNames):
+    """Names of the settings of a Scrapy project that stand for options."""
+
+    def named(self, option: str, value: object = None) -> str:
+        """Return an option as the reader writes it: `GOSSAMER_FRONTIER`, `GOSSAMER_MAX_PAGES=100`."""
+        setting = _PROJECT_SETTINGS.get(option, f"GOSSAMER_{option.upper()}")
+        return setting if value is None else f"{setting}={value}"
+
+
 reader: ContextVar[OptionNames] = ContextVar("reader", default=OptionNames())  # noqa: B039 (it has no state)
 """Names for the reader of the messages of this task or thread."""
 

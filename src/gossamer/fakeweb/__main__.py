@@ -87,7 +87,7 @@ async def _serve(spec: WebSpec, arguments: argparse.Namespace) -> None:
         scripted = f"; built by scripts {web.scheme}://scripted.test:{web.port}/" if spec.scripted else ""
         # The address stays last: programs read it there.
         print(
-            f"{hosts}, {total:,} pages; first {web.url()}{estate}{scripted}; {web.scheme}://{ADDRESS}:{web.port}",
+            f"{hosts}, {total:,} pages; first {web.url()}{estate}{scripted}; as a proxy {web.scheme}://{ADDRESS}:{web.port}",
             flush=True,
         )
         watching = None

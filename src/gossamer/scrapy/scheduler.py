@@ -32,6 +32,7 @@ from gossamer.frontier.base import AddResult, Lane
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlState, Run, Terms
 from gossamer.model.request import Batch, DropReason, Outcome
+from gossamer.option_names import ProjectNames, reader
 from gossamer.scrapy.addon import DupefilterView
 from gossamer.scrapy.browser_lane import ScrapyBrowserLane, render_alone
 from gossamer.scrapy.downloader import SharedThrottle
@@ -162,6 +163,7 @@ class Scheduler(LeaseRunner, BaseScheduler):
     async def _open(self, spider: Spider) -> None:
         """Connect to the frontier, join the run, create all parts, then start the background tasks."""
         settings = self.options.settings
+        reader.set(ProjectNames())
         try:
             self._refusals = RefusalCounter(self._crawler.stats, load_refusals(settings))
             self.frontier = frontier = await wait_for_frontier(

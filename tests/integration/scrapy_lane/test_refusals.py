@@ -20,7 +20,7 @@ from .lane import HOST, asking, at, page, prefix, scraper
     [
         ({"GOSSAMER_FRONTIER": ""}, "GOSSAMER_FRONTIER is not set"),
         ({"GOSSAMER_FRONTIER": "localhost:6379"}, "unknown scheme"),
-        ({"GOSSAMER_FRONTIER": "redis://127.0.0.1:1"}, "127.0.0.1:1"),
+        ({"GOSSAMER_FRONTIER": "redis://127.0.0.1:1"}, "or name another one with GOSSAMER_FRONTIER."),
         ({"GOSSAMER_FRONTEIR": "x"}, "GOSSAMER_FRONTEIR: there is no such setting; did you mean GOSSAMER_FRONTIER?"),
         ({"GOSSAMER_CRAWL__DEPTH": "3"}, "GOSSAMER_CRAWL__DEPTH has no effect in a Scrapy project"),
         ({"GOSSAMER_WORKER__HEARTBEAT": "soon"}, "GOSSAMER_WORKER__HEARTBEAT: "),
@@ -29,7 +29,7 @@ from .lane import HOST, asking, at, page, prefix, scraper
         ({"DUPEFILTER_CLASS": "tests.integration.scrapy_lane.spiders.HostOnly"}, "HostOnly would never be called"),
         ({"DOWNLOAD_DELAY": "-1"}, "DOWNLOAD_DELAY: '-1' is not a number from 0 up"),
         ({"CONCURRENT_REQUESTS_PER_DOMAIN": "0"}, "CONCURRENT_REQUESTS_PER_DOMAIN, or the spider's"),
-        ({"GOSSAMER_FETCH__REFUSAL_RULES": "/none.yaml"}, "cannot read /none.yaml"),
+        ({"GOSSAMER_FETCH__REFUSAL_RULES": "/none.yaml"}, "GOSSAMER_FETCH__REFUSAL_RULES: cannot read /none.yaml"),
         ({"GOSSAMER_MAX_PAGES": "-1"}, "GOSSAMER_MAX_PAGES: '-1' is not a number of pages"),
     ],
 )

@@ -33,6 +33,7 @@ def test_a_query_that_lacks_a_column_of_its_rows_is_refused() -> None:
     tables.METADATA.create_all(engine)
     with engine.begin() as connection, pytest.raises(AssertionError, match=r"query of Job lacks.*project"):
         fetch_first(connection, Job, select(tables.jobs))
+    engine.dispose()
 
 
 def test_an_unknown_column_is_an_error_of_types() -> None:

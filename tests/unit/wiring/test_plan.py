@@ -1,5 +1,6 @@
 """From settings to a crawl: its identity, its terms, its seeds."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan(*urls: str, crawl_id: str | None = None, **flags: Any) -> Plan:
+    # Any program stands for the browser, so that the tests need none.
+    flags = {"browser__program": sys.executable, **flags}
     settings = load({name.replace("__", "."): value for name, value in flags.items()})
     return make_plan(settings, urls or ["https://www.example.co.uk/docs/a?b"], crawl_id=crawl_id, now=0.0)
 
