@@ -121,7 +121,7 @@ def _is_command(line: str) -> bool:
 def alike(line: str) -> str:
     """Return the line with every number, and the id of a crawl, as one sign, because they differ."""
     line = re.sub(r"(\.test|localhost)-[0-9a-f]{8}", r"\1-#", " ".join(line.split()))
-    return re.sub(r"\d+", "#", line)
+    return re.sub(r"\d{1,3}(?:,\d{3})+|\d+", "#", line)  # 977 and 1,649 pages a second are alike
 
 
 class Shell:
