@@ -9,8 +9,8 @@ from bench.recrawl import DAY, Comparison, compare, ein, make_pages, plot, plot_
 
 @pytest.fixture(scope="module")
 def found() -> Comparison:
-    # The errors of 80 pages are uncertain by a sixth. This seed's are in the middle of those of six seeds (0.15 to 0.21), and the
-    # same on all Pythons, whose sums of floats differ in the last digit.
+    # The errors of 80 pages are uncertain by a sixth. Those of this seed are in the middle of six (0.15 to 0.21), and
+    # the same on all Pythons, whose sums of floats differ in the last digit.
     return compare(250, 60, 2, 1.0)
 
 
