@@ -738,6 +738,22 @@ def test_what_is_taken_back_is_not_remembered(index: PageIndex) -> None:
     assert [index.page(f"https://{name}.test/x") is not None for name in "ab"] == [True, True]
 
 
+def test_a_limit_of_pages_holds_in_all_rounds_together(index: PageIndex) -> None:
+    links = [(number, "a.test") for number in range(5)] + [(9, "b.test")]
+    assert index.room.admitted(links, most=2, domain_most=1) == {0, 1, 2, 3, 4, 9}, "the run has these limits"
+    index.settle([fetch(f"www.a.test/{number}", number + 1, body=1) for number in range(3)])
+    index.settle([fetch("a.test/gone", 9, Found.GONE)])
+    index.enter(["https://a.test/announced"], depth=1)
+    index.end_round(index.begin_round(NOW + 1, most=1), NOW + 2)
+    index = PageIndex(index._database)
+    assert index.room.admitted(links, most=None, domain_most=4) == {9}
+    index = PageIndex(index._database)
+    assert index.room.admitted(links, most=None, domain_most=6) == {0, 1, 9}
+    assert index.room.admitted(links, most=None, domain_most=6) == {0, 1, 9}, "these have their room"
+    assert index.room.admitted([(7, "b.test")], most=7, domain_most=6) == set(), "4 pages, and 3 that enter"
+    assert index.room.admitted([(7, "b.test")], most=8, domain_most=6) == {7}
+
+
 @pytest.mark.parametrize(
     "url", ["https://a.test", "https://a.test/", "http://a.test:81/x//y?q=https://b.test/", "s3://b/c"]
 )

@@ -43,6 +43,7 @@ from gossamer.fresh.page import (
     settle,
     shown_hash,
 )
+from gossamer.fresh.page_room import PageRoom
 from gossamer.fresh.rules import LEVELS, RevisitRules, is_told, limits_of
 from gossamer.fresh.scopes import TABLES as SCOPES_TABLES
 from gossamer.fresh.scopes import ScopeChange, Scopes
@@ -100,6 +101,8 @@ _MOST_STORED: Final = (1 << 31) - 1
 _MOST_DEPTH: Final = (1 << 15) - 1
 _KNOWN_SITES: Final = 100_000
 """Sites that are remembered, a few hundred bytes each, so that they need not be looked up."""
+_COUNTED: Final = f"(state IN ({PageState.LIVE:d}, {PageState.MISSING:d}) OR fetched = {-_TIME_ZERO})"
+"""Pages that count in a limit of them: those that are there, and those that were not fetched yet."""
 _KEYS_AT_ONCE: Final = 5000
 BEFORE_ALL: Final = -(1 << 63)
 """Below the key of every page."""
@@ -226,6 +229,8 @@ class PageIndex:
         """Subscriptions to the hubs of feeds."""
         self.scopes = Scopes(database)
         """Scopes of the requests of a service."""
+        self.room = PageRoom(database, counted=_COUNTED)
+        """Room for new pages, where the crawl limits them."""
         self.schedule = VisitSchedule()
         """Limits of all domains."""
         self.planned_rate = 0.0

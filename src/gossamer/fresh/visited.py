@@ -5,7 +5,7 @@ kill at any line loses neither a page, nor its schedule, nor its change: the bat
 ids of its requests. Fixed: that order, and that a link is only left out if its page is in the index.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -18,6 +18,7 @@ from gossamer.fresh.main_text import ContentFacts, body_hash, content_of
 from gossamer.fresh.open_indexes import OpenIndexes
 from gossamer.fresh.page import Fetch, Found, PageKind, short_hash
 from gossamer.fresh.validators import validators
+from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId, QueryOrder, RevisitRule, Terms
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Payload, Settlement, pack, unpack
@@ -213,6 +214,17 @@ def _want_hub(index: PageIndex, url: str, output: Output, record: PageRecord) ->
         index.subscriptions.want(topic, hub, now=index.clock())
 
 
+def _admitted(index: PageIndex, lease: Lease, batch: Batch, places: list[int], keys: Mapping[str, int]) -> list[int]:
+    """Return those of some places in a batch, of links to pages that the index does not know, for which the limits of
+    the crawl leave room."""
+    most, domain_most = lease.run.crawl.max_pages, lease.terms.domain_max_pages
+    if not places or (most is None and domain_most is None) or batch.spider == ASSET_SPIDER or _is_sitemap(batch):
+        return places
+    links = [(keys[batch.urls[at]], batch.domain) for at in places]
+    found = index.room.admitted(links, most=most, domain_most=domain_most)
+    return [at for at in places if keys[batch.urls[at]] in found]
+
+
 def _is_sitemap(batch: Batch) -> bool:
     """Return whether a batch has sitemaps, all of whose payloads are equal."""
     first = batch.payloads[0] if batch.payloads else None
@@ -230,21 +242,24 @@ def _drop_known(index: PageIndex, pages: Sequence[FinishedLease]) -> None:
     if parts:
         known -= index.wanted_parts(parts)
     for page in pages:
-        new = left_out = 0
+        new = left_out = beyond = 0
         for batch in page.batches:
             payloads = batch.payloads
             kept = [at for at, url in enumerate(batch.urls) if keys[url] not in known]
-            new += len(kept)
-            if len(kept) == len(batch.urls):
-                continue
             left_out += len(batch.urls) - len(kept)
-            batch.urls = [batch.urls[at] for at in kept]
-            batch.fingerprints = [batch.fingerprints[at] for at in kept]
-            batch.payloads = payloads and [payloads[at] for at in kept]
+            admitted = _admitted(index, page.settlement.lease, batch, kept, keys)
+            beyond += len(kept) - len(admitted)
+            new += len(admitted)
+            if len(admitted) == len(batch.urls):
+                continue
+            batch.urls = [batch.urls[at] for at in admitted]
+            batch.fingerprints = [batch.fingerprints[at] for at in admitted]
+            batch.payloads = payloads and [payloads[at] for at in admitted]
         page.batches = [batch for batch in page.batches if batch.urls]
-        if left_out:
-            drops = dict(page.settlement.drops or {})
-            drops[DropReason.DUPLICATE] = drops.get(DropReason.DUPLICATE, 0) + left_out
-            page.settlement.drops = drops
+        for reason, number in ((DropReason.DUPLICATE, left_out), (DropReason.BUDGET, beyond)):
+            if number:
+                drops = dict(page.settlement.drops or {})
+                drops[reason] = drops.get(reason, 0) + number
+                page.settlement.drops = drops
         for output in page.outputs[:1]:
             output.new_links = new
