@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warcio.archiveiterator import ArchiveIterator
 
 import gossamer
 from gossamer.crawling.visits import Visits
@@ -187,6 +188,18 @@ def test_the_second_round_asks_only_for_what_has_changed(tmp_path: Path, site: S
     assert len(small) == 2 + 4
     assert all(record.success and not record.body for record in small)
     assert len({record.request_id for record in records}) == len(records)
+
+
+def test_an_archive_refers_to_the_response_that_a_page_confirms(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html")
+    for _ in range(2):
+        recrawl(tmp_path, site, "-o", "pages.warc.gz")
+    with (tmp_path / "pages.warc.gz").open("rb") as file:
+        found = [(one.rec_type, one.rec_headers) for one in ArchiveIterator(file)]
+    [response] = [headers for kind, headers in found if kind == "response"]
+    [revisit] = [headers for kind, headers in found if kind == "revisit"]
+    assert revisit["WARC-Refers-To-Target-URI"] == response["WARC-Target-URI"]
+    assert revisit["WARC-Refers-To-Date"][:19] == response["WARC-Date"][:19]
 
 
 def test_equal_bytes_without_validators_are_no_change(tmp_path: Path, site: Served) -> None:

@@ -72,7 +72,7 @@ class IndexDatabase(Protocol):
         """Close the connection, which the next call makes anew. May be repeated."""
 
     def is_there(self) -> bool:
-        """Return False if what the connection writes would be lost, because the file was deleted or replaced."""
+        """Return False if the file whose tables were prepared was deleted or replaced."""
 
     def delete(self) -> None:
         """Delete all that the index has, and close the connection."""
@@ -85,7 +85,7 @@ class SqliteIndex:
         self.path = path
         self._connection: sqlite3.Connection | None = None
         self._file = 0
-        """Number of the file that is open."""
+        """Number of the file that was opened last."""
 
     def _opened(self) -> sqlite3.Connection:
         """Return the connection, which is made when it is needed."""
@@ -155,8 +155,6 @@ class SqliteIndex:
                 connection.close()
 
     def is_there(self) -> bool:
-        if self._connection is None:
-            return True
         try:
             return self.path.stat().st_ino == self._file
         except FileNotFoundError:

@@ -347,6 +347,12 @@ class PageIndex:
         """Return one page. None: the index does not know it."""
         return self._load([self.key(url)]).get(self.key(url))
 
+    def captured(self, urls: Iterable[str]) -> dict[str, float]:
+        """Return the Unix times of the fetches that found the latest change of these pages, by URL, of those that are
+        known."""
+        keys = {self.key(url): url for url in urls}
+        return {keys[key]: float(page.facts.changed) for key, page in self._load(list(keys)).items()}
+
     def _load(self, keys: Sequence[int]) -> dict[int, IndexedPage]:
         condition, value = self._database.chosen("key", keys)
         rows = self._database.rows(f"SELECT {_COLUMNS} FROM pages WHERE {condition}", [value])

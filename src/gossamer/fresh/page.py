@@ -328,7 +328,7 @@ def _enter(
             page.state, facts.misses = PageState.REDIRECTED, 0
             moved = before is PageState.LIVE
             if moved:
-                facts.changed = round(fetch.at)
+                facts.changed = int(fetch.at)
             return (ChangeKind.CHANGED, ("redirect",)) if moved else (ChangeKind.UNCHANGED, ())
         case Found.REFUSED if before is PageState.FAILED:
             page.state = PageState.REFUSED
@@ -353,7 +353,7 @@ def _enter_content(
         _observe(facts, Observation(seconds, not no_training.issuperset(what)), before)
         facts.links = round(smoothed(facts.links, _LINK_UNITS * min(fetch.new_links, 100)))
     if is_new or what:
-        facts.changed = round(fetch.at)
+        facts.changed = int(fetch.at)
     facts.body, facts.text = fetch.body, fetch.text
     page.state, facts.misses = PageState.LIVE, 0
     _take_validators(facts, fetch)

@@ -68,6 +68,8 @@ class IndexStore:
         index = self._open.of(crawl, lambda: self.open(crawl.token, crawl))
         if kept is not None:
             index.note(_KEPT, msgspec.json.encode(kept).decode())
+            # PostgreSQL tells others what an idle connection has changed after a while only (`versions`).
+            index.close()
         else:
             kept = kept_crawl(index)  # another process may have noted other options
         if kept is not None:

@@ -93,6 +93,15 @@ class IndexedVisits:
                         if found and found[-1].kind is not PageKind.PAGE and output.record.success:
                             _want_hub(index, found[-1].url, output, output.record)
             index.settle(list(fetches.values()))
+            # Archives refer to the response that a 304 confirms.
+            confirmed = {
+                fetch.url for page in pages for output in page.outputs if output.wires
+                if (fetch := fetches.get(output.record.url)) is not None and fetch.found is Found.NOT_MODIFIED
+            }  # fmt: skip
+            captured = index.captured(confirmed) if confirmed else {}
+            for page in pages:
+                for output in page.outputs:
+                    output.captured = captured.get(output.record.url, 0.0)
 
     def _add_feeds(self, index: PageIndex, page: FinishedLease, urls: Sequence[str]) -> None:
         """Add the feeds that a page names to its links, as far as they are new, in scope and not too many. They are

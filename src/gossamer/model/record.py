@@ -217,6 +217,8 @@ class Output(msgspec.Struct, kw_only=True):
     """True: the record is about a sitemap."""
     new_links: int = 0
     """Number of links of the page that no page had before, where the crawl has a page index."""
+    captured: float = 0.0
+    """Unix time of the fetch that found the content that the record confirms (304). 0: it is not known."""
 
 
 class Destination(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 Every HTTP exchange of a page, redirects included, becomes a `request` and a `response` record, concurrent to each
 other. The page becomes one `metadata` record: the `PageRecord` as JSON, without what the response record holds. A page
 without a response, and an item, is a `metadata` record alone. Assets, the files that pages embed or link, are written
-like pages, and their repeated payloads as `revisit` records.
+like pages, and their repeated payloads as `revisit` records. So is an answer that says that a page is as it was.
 
 Fixed by the standard: names and values of headers, and the line breaks between the parts of a record. `WarcRecords`
 must recognise every record that `_record` makes, or the next writer cuts it off as torn; `read_pages` must find the
@@ -41,7 +41,9 @@ _TRANSFER_ENCODING = re.compile(rb"^(transfer-encoding[ \t]*:)", re.IGNORECASE |
 _HTTP_2 = b"HTTP/2 "
 """Beginning of a response by HTTP/2."""
 _SAME_PAYLOAD = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
-"""Profile of revisit records. Fixed by the standard."""
+_NOT_MODIFIED = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
+"""Profiles of revisit records. Fixed by the standard."""
+_CONDITION = re.compile(rb"^(if-none-match|if-modified-since)[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _RECORD_END = b"\r\n\r\n"  # behind the block of every record
 _UNSAFE = re.compile(r"[^!-~]")
 """Everything but printable ASCII, which a header line cannot hold."""
@@ -80,7 +82,7 @@ class WarcEncoder:
                 payload = digest(wire.response_body) if wire.response_head else ""
                 may_repeat = output.asset is not None and bool(wire.response_body) and not wire.truncated
                 stored = self._stored(payload, output.record.request_id) if may_repeat else None
-                units.extend(_exchange(wire, payload, responses, stored))
+                units.extend(_exchange(wire, payload, responses, stored, output.captured))
                 if may_repeat and stored is None and responses:
                     self._remember(payload, wire, output.record.request_id, responses[-1])
             units.append(_metadata(output, responses))
@@ -126,11 +128,13 @@ def new_id() -> str:
     return f"<urn:uuid:{uuid.uuid4()}>"
 
 
-def _exchange(wire: WireExchange, payload: str, responses: list[str], stored: _StoredPayload | None) -> Iterator[bytes]:
+def _exchange(
+    wire: WireExchange, payload: str, responses: list[str], stored: _StoredPayload | None, captured: float
+) -> Iterator[bytes]:
     """Yield the records of an exchange, and append the id of its response record to `responses`.
 
     `payload`: digest of the response's body. `stored`: another response with the same payload, to which this one
-    refers. None: there is none."""
+    refers. None: there is none. `captured`: Unix time of the response that a 304 confirms; 0: it is not known."""
     request_id, response_id = new_id(), new_id()
     common = {"WARC-Target-URI": _uri(wire.url), "WARC-Date": _date(wire.timestamp)}
     if wire.ip:
@@ -148,11 +152,18 @@ def _exchange(wire: WireExchange, payload: str, responses: list[str], stored: _S
             headers["WARC-Protocol"] = head[: len("HTTP/1.1")].decode("latin-1").lower()
         if wire.truncated:
             headers["WARC-Truncated"] = "length"
-        headers["WARC-Payload-Digest"] = payload
         responses.append(response_id)
-        if stored is None:
+        if _status(head) == 304 and _CONDITION.search(wire.request_head):
+            headers["WARC-Profile"] = _NOT_MODIFIED
+            headers["WARC-Refers-To-Target-URI"] = _uri(wire.url)
+            if captured:
+                headers["WARC-Refers-To-Date"] = _date(datetime.fromtimestamp(captured, UTC).isoformat())
+            yield _record("revisit", response_id, headers, head)
+        elif stored is None:
+            headers["WARC-Payload-Digest"] = payload
             yield _record("response", response_id, headers, head + wire.response_body)
         else:
+            headers["WARC-Payload-Digest"] = payload
             headers["WARC-Profile"] = _SAME_PAYLOAD
             headers["WARC-Refers-To"] = stored.record_id
             headers["WARC-Refers-To-Target-URI"] = stored.uri
@@ -328,7 +339,8 @@ def read_pages(stream: BinaryIO) -> Generator[Output, None, int]:
     for headers, block in _records(stream):
         kind = headers.get("warc-type", "")
         identity = headers.get("warc-record-id", "")
-        if kind == "response" and headers.get("content-type", "").startswith("application/http"):
+        is_response = kind == "response" or (kind == "revisit" and headers.get("warc-profile") == _NOT_MODIFIED)
+        if is_response and headers.get("content-type", "").startswith("application/http"):
             waiting.responses[identity] = {"headers": headers, "block": block}
         elif kind == "request":
             waiting.requests[headers.get("warc-concurrent-to", identity)] = block

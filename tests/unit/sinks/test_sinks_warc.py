@@ -195,6 +195,29 @@ def test_pages_never_become_revisits(page):
     assert [record[0] for record in archived([pages])].count("response") == 2
 
 
+def test_an_answer_that_confirms_a_page_refers_to_it(page):
+    condition = b'GET / HTTP/1.1\r\nHost: a.test\r\nIf-None-Match: "x"\r\n\r\n'
+    confirmed = wire(
+        request_head=condition, response_head=b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n", response_body=b""
+    )
+    made = page("a", (confirmed,))
+    made.record.status_code = 304
+    made.captured = 1_790_000_000.0
+    unasked = page("b", (msgspec.structs.replace(confirmed, request_head=b"GET / HTTP/1.1\r\n\r\n"),))
+    records = archived([[made, unasked]])
+    answers = [record for record in records if record[0] in ("response", "revisit")]
+    assert [record[0] for record in answers] == ["revisit", "response"], "nobody asked for the second one"
+    headers = answers[0][1]
+    assert headers["WARC-Profile"] == "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
+    assert headers["WARC-Refers-To-Target-URI"] == headers["WARC-Target-URI"]
+    assert headers["WARC-Refers-To-Date"] == "2026-09-21T14:13:20.000000Z"
+    assert headers["WARC-Payload-Digest"] is None
+    data = WarcRecords().pack(warc_units([made]))
+    [read] = read_pages(io.BytesIO(data))
+    assert read.record.response_headers == {"ETag": ["x"]}
+    assert read.wires == made.wires
+
+
 def test_assets_are_no_pages_when_an_archive_is_read(page):
     data = WarcRecords().pack(warc_units([asset(page, "a", "https://a.test/1.png"), page("p", (wire(),))]))
     assert [output.record.request_id for output in read_pages(io.BytesIO(data))] == ["p"]
