@@ -794,8 +794,10 @@ def test_a_page_is_due_at_most_a_thousandth_early_and_never_before_its_shortest_
 
 def test_an_index_of_a_newer_release_is_refused(index: PageIndex, address: str) -> None:
     index.note("format", "3")
+    index._database.run("DROP INDEX pages_due")
     with pytest.raises(BadInput, match=r"was written by a newer release of Gossamer\. Upgrade this one"):
         PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
+    index._database.run("CREATE INDEX pages_due ON pages (key)")  # nothing was made again
 
 
 def test_the_outlook_of_a_budget_that_is_too_small_has_the_one_that_would_do(index: PageIndex) -> None:

@@ -48,22 +48,18 @@ _facts = msgspec.msgpack.Decoder(_FirstFacts).decode
 
 
 class FirstFormat:
-    """The tables of an index of the first format, if a database has them. All is done in one transaction."""
+    """The tables of an index of the first format. All is done in one transaction."""
 
     def __init__(self, database: IndexDatabase) -> None:
         self._database = database
-        self.is_found = False
 
     def set_aside(self) -> None:
-        """Rename the table of pages and take its indexes away, if it has the first format, for the tables of now."""
+        """Rename the table of pages and take its indexes away, for the tables of now."""
         database = self._database
-        database.run("CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        self.is_found = database.rows("SELECT value FROM facts WHERE name = 'format'") == [("1",)]
-        if self.is_found:
-            for index in ("due", "round", "missing"):
-                database.run(f"DROP INDEX IF EXISTS pages_{index}")
-            database.run("ALTER TABLE pages RENAME TO first_pages")
-            database.run("ALTER TABLE rounds DROP COLUMN is_plain")
+        for index in ("due", "round", "missing"):
+            database.run(f"DROP INDEX IF EXISTS pages_{index}")
+        database.run("ALTER TABLE pages RENAME TO first_pages")
+        database.run("ALTER TABLE rounds DROP COLUMN is_plain")
 
     def batches(self) -> Iterator[tuple[list[IndexedPage], list[tuple[int, int]]]]:
         """Yield the pages in batches, and with them the keys of those that a round was to visit, with its number."""

@@ -244,7 +244,7 @@ class PageIndex:
         database = open_database(address, name)
         index = cls(database, key_of=key_of)
         try:
-            index._prepare()
+            index._prepare(hide_secrets(address))
             for fact, value in (("format", _FORMAT), ("crawl", crawl_id)):
                 statement = "INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
                 if value:
@@ -253,22 +253,26 @@ class PageIndex:
             if crawl_id and known["crawl"] != crawl_id:
                 other = f"{hide_secrets(address)} is the page index of another crawl, {known['crawl']}"
                 raise BadInput(f"{other}. Name another place.", option="index")
-            if known["format"] != _FORMAT:
-                raise BadInput(
-                    f"{hide_secrets(address)} was written by a newer release of Gossamer. Upgrade this one.",
-                    option="index",
-                )
         except BaseException:
             database.close()
             raise
         return index
 
-    def _prepare(self) -> None:
-        """Make the tables. An index of the first format is converted, with all of its pages."""
-        first = FirstFormat(self._database)
+    def _prepare(self, place: str) -> None:
+        """Make the tables. An index of the first format is converted, with all of its pages. Raises BadInput for one of
+        a format that is not known. `place`: address, for a person."""
+        first, former = FirstFormat(self._database), [_FORMAT]
+
+        def set_aside() -> None:
+            self._database.run(_TABLES[0])
+            former[:] = [value for (value,) in self._database.rows("SELECT value FROM facts WHERE name = 'format'")]
+            if former == ["1"]:
+                first.set_aside()
+            elif former not in ([], [_FORMAT]):  # before anything in it changes
+                raise BadInput(f"{place} was written by a newer release of Gossamer. Upgrade this one.", option="index")
 
         def convert() -> None:
-            if not first.is_found:
+            if former != ["1"]:
                 return
             for pages, rounds in first.batches():
                 self._write(pages)
@@ -276,7 +280,7 @@ class PageIndex:
             first.delete()
             self.note("format", _FORMAT)
 
-        self._database.prepare(_TABLES, before=first.set_aside, after=convert)
+        self._database.prepare(_TABLES, before=set_aside, after=convert)
 
     def follow(self, options: RevisitOptions) -> None:
         """Let pages be due by these options from now on."""

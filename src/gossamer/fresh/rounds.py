@@ -19,6 +19,7 @@ from gossamer.model.request import Batch, Payload, pack
 from gossamer.policy.priorities import LOWEST_PRIORITY, PRIORITY_STEP
 from gossamer.policy.revisits import DAY_SECONDS
 from gossamer.policy.urls import fingerprint, host, registered_domain, spider_seed, with_sorted_query
+from gossamer.policy.words import counted, duration_text
 
 _ALL: Final = 1 << 62
 _PLAN_SECONDS: Final = 60.0
@@ -73,9 +74,11 @@ class KeptCrawl(msgspec.Struct, frozen=True, kw_only=True):
 
 def shortfall_sentence(one: BudgetShortfall, longest: float) -> str:
     """Return that a budget is too small, and the one that would do, for a person. `longest`: age in seconds."""
+    days, rest = divmod(longest, DAY_SECONDS)
+    age = counted(int(days), "day") if days and not rest else duration_text(longest)
     return (
-        f"The budget is too small to visit each of the {one.pages:,} pages of {one.name} once in "
-        f"{longest / DAY_SECONDS:g} days: that takes {math.ceil(one.needed * DAY_SECONDS):,}/1d for them alone."
+        f"The budget is too small to visit each of the {one.pages:,} pages of {one.name} once in {age}: that takes "
+        f"{math.ceil(one.needed * DAY_SECONDS):,}/1d for them alone."
     )
 
 
