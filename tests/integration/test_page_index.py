@@ -752,6 +752,9 @@ def test_a_limit_of_pages_holds_in_all_rounds_together(index: PageIndex) -> None
     assert index.room.admitted(links, most=None, domain_most=6) == {0, 1, 9}, "these have their room"
     assert index.room.admitted([(7, "b.test")], most=7, domain_most=6) == set(), "4 pages, and 3 that enter"
     assert index.room.admitted([(7, "b.test")], most=8, domain_most=6) == {7}
+    pushed = [f"https://www.a.test/pushed/{number}" for number in range(9)]
+    assert PageIndex(index._database).enter(pushed, depth=1, domain_most=6) == 2
+    assert index.count() == 4 + 1 + 2
 
 
 @pytest.mark.parametrize(

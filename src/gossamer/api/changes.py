@@ -71,7 +71,7 @@ class AnnouncedChanges(ResponseModel):
     due: int
     """Pages that are due now"""
     new: int
-    """URLs of which the crawl had no page, and which are due now"""
+    """URLs of which the crawl had no page, and which are due now; without those beyond the crawl's limits of pages"""
 
 
 @router.post(
@@ -140,8 +140,10 @@ def _announce(store: IndexStore, crawl: CrawlId, name: str, given: list[str]) ->
                 raise bad_request(f"{url} is out of the scope of the crawl ({reason})", where="urlList")
         now = int(index.clock())
         found = index.announce(dict.fromkeys(urls, now), is_certain=True)
-        index.enter(found.unknown, depth=min(1, kept.terms.maxdepth or 0))
-        return AnnouncedChanges(due=found.news, new=len(found.unknown))
+        most, domain_most = kept.crawl.max_pages, kept.terms.domain_max_pages
+        depth = min(1, kept.terms.maxdepth or 0)
+        entered = index.enter(found.unknown, depth=depth, most=most, domain_most=domain_most)
+        return AnnouncedChanges(due=found.news, new=entered)
     finally:
         index.close()
 

@@ -537,24 +537,36 @@ class PageIndex:
                 admitted.append(url)
         return sorted(admitted)
 
-    def enter(self, urls: Sequence[str], *, depth: int, announced: Mapping[str, int] = MappingProxyType({})) -> None:
-        """Enter pages that were never fetched, and are due now. `announced`: times of their last changes."""
+    def enter(
+        self,
+        urls: Sequence[str],
+        *,
+        depth: int,
+        announced: Mapping[str, int] = MappingProxyType({}),
+        most: int | None = None,
+        domain_most: int | None = None,
+    ) -> int:
+        """Enter pages that were never fetched, and are due now. Returns their number. `announced`: times of their last
+        changes. `most`, `domain_most`: limits of the pages, see PageRoom; those beyond them are left out."""
         now = int(self.clock())
         with self._transaction(locks="changes"):
             pages = {self.key(url): url for url in urls}
-            unknown = pages.keys() - self.known(pages)
+            keys = pages.keys() - self.known(pages)
+            if most is not None or domain_most is not None:
+                links = [(key, registered_domain(host(url))) for key, url in pages.items() if key in keys]
+                keys = self.room.admitted(links, most=most, domain_most=domain_most)
             self._write(
                 IndexedPage(
                     key,
-                    url,
-                    self._site(url).domain,
+                    pages[key],
+                    self._site(pages[key]).domain,
                     due=now,
                     depth=depth,
-                    facts=IndexedFacts(announced=announced.get(url, 0)),
+                    facts=IndexedFacts(announced=announced.get(pages[key], 0)),
                 )
-                for key, url in pages.items()
-                if key in unknown
+                for key in sorted(keys)
             )
+        return len(keys)
 
     def domains(self) -> set[str]:
         """Return the domains of all pages that the index has ever had."""
