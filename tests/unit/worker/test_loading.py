@@ -10,6 +10,10 @@ from gossamer.errors import BadSpider
 from gossamer.model.crawl import CrawlId
 from gossamer.worker.loading import SpiderSet, find_spider, identity, make_spider
 
+NOT_UTF8 = (
+    "Non-UTF-8 code starting with" if sys.version_info >= (3, 14) else "(unicode error) 'utf-8' codec can't decode byte"
+)
+"""Python's words for a file in another encoding."""
 SHOP = """
 from gossamer import Spider
 
@@ -113,7 +117,7 @@ def test_a_set_has_the_spiders_of_its_references(folder: Path) -> None:
     [
         ("def f(:\n  pass\n", "shop.py, line 1: SyntaxError: invalid syntax\n    def f(:\n          ^"),
         ("x = 1\n  y = 2\n", "shop.py, line 2: IndentationError: unexpected indent\n    y = 2"),
-        (b"\xff\xfe\n", "shop.py, line 1: SyntaxError: (unicode error) 'utf-8' codec can't decode byte 0xff"),
+        (b"\xff\xfe\n", f"shop.py, line 1: SyntaxError: {NOT_UTF8}"),
         (b"a = 1\0", "shop.py cannot be read as Python: "),
         ("\n1 / 0\n", "shop.py, line 2: ZeroDivisionError: division by zero\n    1 / 0"),
         ("import nowhere.near\n", f"The Python that runs Gossamer ({sys.executable}) has no module nowhere. If it is"),

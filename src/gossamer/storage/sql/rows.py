@@ -42,7 +42,7 @@ def table(metadata: MetaData, name: str, row: type[TableRow], *items: SchemaItem
     None."""
     columns = {}
     for kind in row.__mro__:
-        for key, each in vars(kind).items():
+        for key, each in list(vars(kind).items()):  # a copy: from Python 3.14 on, reading annotations adds to the class
             if isinstance(each, Column):
                 columns[key] = found = each if kind is row else each._copy()  # a column belongs to one table
                 found.key = found.name = key
