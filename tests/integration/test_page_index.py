@@ -738,6 +738,22 @@ def test_what_is_taken_back_is_not_remembered(index: PageIndex) -> None:
     assert [index.page(f"https://{name}.test/x") is not None for name in "ab"] == [True, True]
 
 
+def test_a_page_that_is_forgotten_leaves_nothing_but_its_changes(index: PageIndex) -> None:
+    index.follow(RevisitOptions(versions=2))
+    names = ("a.test/in", "a.test/out")
+    index.settle([fetch(name, number + 1, body=1, content=b"x") for number, name in enumerate(names)])
+    assert index.admit_feeds(["https://a.test/out"]) == []
+    index._database.run("INSERT INTO feeds VALUES (?, ?, 1)", [index.key("https://a.test/out"), "https://a.test/out"])
+    begun = index.begin_round(NOW + 9, most=9, only_due=False)
+    for scope in ("one", "other"):
+        index.adopt_scope(scope, lambda page: page.url.endswith("/in"))
+    left = [url for url in ("https://a.test/in", "https://a.test/out") if index.versions(url)]
+    assert left == ["https://a.test/in"]
+    assert [page.url for page in index.visits(begun, after=BEFORE_ALL, limit=9)] == left
+    assert index._database.rows("SELECT count(*) FROM feeds") == [(0,)]
+    assert [change for _, change in kinds(index)] == ["new", "new"]
+
+
 def test_a_limit_of_pages_holds_in_all_rounds_together(index: PageIndex) -> None:
     links = [(number, "a.test") for number in range(5)] + [(9, "b.test")]
     assert index.room.admitted(links, most=2, domain_most=1) == {0, 1, 2, 3, 4, 9}, "the run has these limits"

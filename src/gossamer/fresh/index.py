@@ -470,11 +470,7 @@ class PageIndex:
             self._learn(signals)
             if self._options.versions:
                 self._keep_versions(keys, fetches)
-            if forgotten:
-                condition, value = database.chosen("page", forgotten)
-                database.run(f"DELETE FROM versions WHERE {condition}", [value])
-                condition, value = database.chosen("key", forgotten)
-                database.run(f"DELETE FROM pages WHERE {condition}", [value])
+            self._forget(forgotten)
             database.run_many(
                 "INSERT INTO changes (id, at, change) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
                 [(change.id, change.at, _packed(change)) for change in changes],
@@ -733,10 +729,17 @@ class PageIndex:
             again = [page for page, chosen in sorted_pages if chosen]
             dropped = [page for page, chosen in sorted_pages if chosen is False]
             forgotten, kept = forgotten + len(dropped), kept + len(again)
-            condition, value = self._database.chosen("key", [page.key for page in dropped])
-            self._database.run(f"DELETE FROM pages WHERE {condition}", [value])
+            self._forget([page.key for page in dropped])
             self._read_again(again)
         return ScopeChange(forgotten, kept)
+
+    def _forget(self, keys: Sequence[int]) -> None:
+        """Delete pages with all that is kept of them. Their changes stay."""
+        if not keys:
+            return
+        for table, column in (("pages", "key"), ("versions", "page"), ("visits", "page"), ("feeds", "page")):
+            condition, value = self._database.chosen(column, keys)
+            self._database.run(f"DELETE FROM {table} WHERE {condition}", [value])
 
     def _read_again(self, pages: Iterable[IndexedPage]) -> None:
         """Let pages be visited soon, and without conditions, for links that are not in the index."""
