@@ -104,6 +104,7 @@ class Release:
         stale = (
             [] if files else ["docs/proofs has no proofs. Run the programs, for example make chaos; then make proofs."]
         )
+        by_program: dict[tuple[str, str], list[str]] = {}
         for file in files:
             proof = msgspec.json.decode(file.read_bytes())
             since = f"{proof['commit']}..HEAD"
@@ -111,7 +112,10 @@ class Release:
             if not age or int(age) > self.proof_commits:
                 old = f"is {age} commits of the code old (at most {self.proof_commits})"
                 why = old if age else "is of a commit that is not in the history"
-                stale.append(f"The proof {file.stem} {why}. Run {proof['command']}, then make proofs.")
+                by_program.setdefault((proof["command"], why), []).append(file.stem)
+        for (command, why), names in by_program.items():
+            proofs = f"The proof {names[0]}" if len(names) == 1 else f"Each of the proofs {', '.join(names)}"
+            stale.append(f"{proofs} {why}. Run {command}, then make proofs.")
         return stale
 
     def _replace_line(self, path: str, old: str, new: str) -> None:

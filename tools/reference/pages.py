@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from gossamer.api.app import routes
 from gossamer.cli.app import COMMAND_GROUPS, all_commands, find
+from gossamer.cli.help import is_command_line
 from gossamer.cli.parser import Parameter, ProgramCommand
 from gossamer.settings.rows import rows
 from gossamer.telemetry.metrics import ALL_METRICS
@@ -125,7 +126,7 @@ def _command(command: ProgramCommand, crawl: set[str], shared: set[str]) -> Iter
     yield f"`{command.path} {usage} [options]`".replace("  ", " ")
     yield ""
     for text in command.paragraphs:
-        yield f"    {text}" if text.startswith("gossamer ") else _escaped(text)
+        yield f"    {text}" if is_command_line(text) else _escaped(text)
         yield ""
     panels: dict[str, list[str]] = {}
     elsewhere: dict[str, list[str]] = {}

@@ -73,9 +73,15 @@ def _columns() -> int:
         return 80
 
 
+def is_command_line(text: str) -> bool:
+    """Return whether a paragraph is a command, perhaps with variables before it, and not a sentence."""
+    program = next((word for word in text.split() if "=" not in word), "")
+    return program == "gossamer" or text.startswith("source <(gossamer ")
+
+
 def _paragraph(text: str, width: int) -> str:
     """Return a paragraph, wrapped. A command line stays as it is, so that it can be copied."""
-    if text.startswith("gossamer "):
+    if is_command_line(text):
         return f" {text}"
     return textwrap.fill(
         text, width - 1, initial_indent=" ", subsequent_indent=" ", break_on_hyphens=False, break_long_words=False

@@ -88,7 +88,10 @@ def set_variable(
 
 @variables.command("delete")
 def delete_variable(name: _Variable, target: targets.Target = None, project: targets.Project = None) -> None:
-    """Delete a variable or a secret. Jobs that run keep it."""
+    """Delete a variable or a secret. Jobs that run keep it.
+
+    gossamer variables delete API_KEY
+    """
     client, owner = targets.connect_project(target, project)
     client.call("DELETE", f"/projects/{path_of(owner, 'variables', name)}")
     terminal.print_result(f"Jobs of {owner} that start from now on do not have {name}.")
@@ -167,7 +170,10 @@ def release_token(
     number: Annotated[int, argument(metavar="NUMBER", help="Number of the token.", min=1)],
     target: targets.Target = None,
 ) -> None:
-    """Take a node's token from the node that used it first; the next node that uses it gets it."""
+    """Take a node's token from the node that used it first; the next node that uses it gets it.
+
+    gossamer tokens release 3
+    """
     made = targets.connect_platform(target, targets.here()).call("POST", f"/tokens/{number}/release")
     terminal.print_result(f"Token {number} ({made['name']}) belongs to the next node that uses it.")
 
@@ -177,7 +183,10 @@ def revoke_token(
     number: Annotated[int, argument(metavar="NUMBER", help="Number of the token.", min=1)],
     target: targets.Target = None,
 ) -> None:
-    """Revoke a token, which is refused from then on."""
+    """Revoke a token, which is refused from then on.
+
+    gossamer tokens revoke 3
+    """
     targets.connect_platform(target, targets.here()).call("DELETE", f"/tokens/{number}")
     terminal.print_result(f"Token {number} is revoked.")
 

@@ -39,13 +39,19 @@ def drain(node: Node, target: targets.Target = None, *, json: targets.Json = Fal
 
 @app.command("undrain")
 def undrain(node: Node, target: targets.Target = None, *, json: targets.Json = False) -> None:
-    """Give a drained node jobs again."""
+    """Give a drained node jobs again.
+
+    gossamer nodes undrain crawler-1
+    """
     _set_draining(node, target, draining=False, json=json)
 
 
 @app.command("forget")
 def forget(node: Node, target: targets.Target = None, *, json: targets.Json = False) -> None:
-    """Delete a node that is lost or offline."""
+    """Delete a node that is lost or offline.
+
+    gossamer nodes forget crawler-1
+    """
     client = targets.connect_platform(target, targets.here())
     client.call("DELETE", f"/nodes/{path_of(node)}")
     _show(client, json=json)

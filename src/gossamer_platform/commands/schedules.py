@@ -220,7 +220,10 @@ def add(
 
 @app.command("pause")
 def pause(name: Name, target: targets.Target = None, project: targets.Project = None) -> None:
-    """Make no jobs until the schedule is resumed. Times in between are left out."""
+    """Make no jobs until the schedule is resumed. Times in between are left out.
+
+    gossamer schedules pause nightly
+    """
     client, found = _find(name, target, project)
     client.call("PATCH", f"/schedules/{found['id']}", body={"paused": True})
     terminal.print_result(
@@ -230,7 +233,10 @@ def pause(name: Name, target: targets.Target = None, project: targets.Project = 
 
 @app.command("resume")
 def resume(name: Name, target: targets.Target = None, project: targets.Project = None) -> None:
-    """Make jobs again."""
+    """Make jobs again.
+
+    gossamer schedules resume nightly
+    """
     client, found = _find(name, target, project)
     changed = client.call("PATCH", f"/schedules/{found['id']}", body={"paused": False})
     following = next(iter(_times(changed)), "never")
@@ -239,7 +245,10 @@ def resume(name: Name, target: targets.Target = None, project: targets.Project =
 
 @app.command("run")
 def run(name: Name, target: targets.Target = None, project: targets.Project = None) -> None:
-    """Make the schedule's job, or submit its crawl requests, now, in addition to its times."""
+    """Make the schedule's job, or submit its crawl requests, now, in addition to its times.
+
+    gossamer schedules run nightly
+    """
     client, found = _find(name, target, project)
     made = client.create(f"/schedules/{found['id']}/run", None)
     if found["crawl"] is not None:
@@ -253,7 +262,10 @@ def run(name: Name, target: targets.Target = None, project: targets.Project = No
 
 @app.command("remove")
 def remove(name: Name, target: targets.Target = None, project: targets.Project = None) -> None:
-    """Delete a schedule. The jobs that it has made stay."""
+    """Delete a schedule. The jobs that it has made stay.
+
+    gossamer schedules remove nightly
+    """
     client, found = _find(name, target, project)
     client.call("DELETE", f"/schedules/{found['id']}")
     terminal.print_result(f"Schedule {found['name']} is deleted.")

@@ -49,7 +49,10 @@ def list_versions(
 
 @app.command("pin")
 def pin(name: Name, target: targets.Target = None, project: targets.Project = None) -> None:
-    """Make a version the default, whatever is deployed later."""
+    """Make a version the default, whatever is deployed later.
+
+    gossamer versions pin 1.2
+    """
     client, owner = targets.connect_project(target, project)
     client.call("PUT", f"/projects/{path_of(owner)}/default", query={"version": name})
     terminal.print_result(f"Jobs of {owner} run {name}, whatever is deployed. To end that: gossamer versions unpin")
@@ -79,7 +82,10 @@ def delete(
     *,
     force: Annotated[bool, option("--force", help="Delete it although jobs or schedules use it.")] = False,
 ) -> None:
-    """Delete a version. One that is the default, or that jobs or schedules use, is kept unless --force is given."""
+    """Delete a version. One that is the default, or that jobs or schedules use, is kept unless --force is given.
+
+    gossamer versions delete 1.1
+    """
     client, owner = targets.connect_project(target, project)
     client.call("DELETE", "/versions", query={"project": owner, "version": name, "force": str(force).lower()})
     terminal.print_result(f"Version {name} of {owner} is deleted.")

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from gossamer.cli.app import all_commands
+from gossamer.cli.help import is_command_line
+from gossamer.cli.parser import ProgramCommand
 from gossamer.settings.rows import rows
 from tools.reference.pages import all_pages
 
@@ -21,6 +23,13 @@ def test_the_pages_are_as_the_code_makes_them(pages: dict[str, str]) -> None:
     """When this fails: `python -m tools.reference`."""
     for name, text in pages.items():
         assert (REFERENCE / name).read_text() == text, name
+
+
+@pytest.mark.parametrize("command", all_commands(), ids=lambda command: command.path)
+def test_a_command_that_needs_a_value_shows_how_to_write_it(command: ProgramCommand) -> None:
+    if any(one.is_required for one in command.parameters):
+        shown = [text for text in command.paragraphs if is_command_line(text)]
+        assert any(f"{command.path} " in text for text in shown), "its docstring has no line with an example"
 
 
 def test_no_row_of_a_table_is_torn(pages: dict[str, str]) -> None:

@@ -111,6 +111,17 @@ _SPOILT: dict[str, Callable[[Path], object]] = {
 }
 
 
+def test_old_proofs_of_one_program_are_one_line(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    proof = repository / "docs/proofs/chaos.json"
+    (repository / "docs/proofs/scale.json").write_bytes(proof.read_bytes())
+    _git(repository, "add", "--all")
+    _git(repository, "commit", "--message", "Another proof")
+    _old_proofs(repository)
+    assert main(["0.2.0", "--proof-commits", "1", "--dry-run"], repository) == 1
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "commits of the code old" in line]
+    assert line.startswith("missing: Each of the proofs chaos, scale is 2 commits")
+
+
 @pytest.mark.parametrize("reason", _SPOILT)
 def test_a_release_is_refused_before_anything_runs(
     reason: str, repository: Path, capsys: pytest.CaptureFixture[str]

@@ -59,6 +59,8 @@ def scrapy_redis(
 ) -> None:
     """Import the queue that a scrapy-redis spider left, so that gossamer.scrapy.redis continues with it.
 
+    gossamer migrate scrapy-redis --spider dmoz --bot example --redis redis://localhost:6379 --dry-run
+
     Stop the old spiders first. Nothing is deleted; a repeated import adds only new requests. Fingerprints and start
     URLs stay where they are, and the moved spider reads them there. Requests that cannot be read go to `<key>:dead`,
     with the reason.
