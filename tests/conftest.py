@@ -7,7 +7,7 @@ from typing import Any
 
 # Hypothesis' pytest plugin imports it while the summary is printed, where CPython 3.11 may fail to compile it when a
 # finalizer runs meanwhile ("AST constructor recursion depth mismatch"); here nothing else is under way.
-import hypothesis  # noqa: F401
+import hypothesis
 import pytest
 
 from tests.servers.reaper import pytest_cmdline_main  # noqa: F401 (a hook)
@@ -17,6 +17,11 @@ from tests.servers.reaper import pytest_cmdline_main  # noqa: F401 (a hook)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # So does pytest: to compile the tests takes each of its processes as long as to collect them.
 sys.dont_write_bytecode = False
+# An example that takes long says that the machine has much to do: no test is about time.
+hypothesis.settings.register_profile(
+    "gossamer", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("gossamer")
 
 
 @pytest.hookimpl(wrapper=True)
