@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from gossamer.model.record import ItemRecord, PageRecord
 from gossamer.net.resolve import parse_override
 from gossamer.settings import Settings, load
 from gossamer.sinks.jsonl import read_records
+from tests.servers.nursery import GOSSAMER, run_reared
 from tests.servers.program import python
 
 FAST = {
@@ -88,14 +90,21 @@ def command(*arguments: str) -> list[str]:
     return [python(), "-m", "gossamer", *arguments]
 
 
+_OF_PYTHON = ("PYTHON", "LC_", "LANG", "TZ", "GOSSAMER_NATIVE")
+"""Beginnings of names of variables that a process reads before its first line, or as it loads Gossamer."""
+
+
 def gossamer(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = ""
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command to its end."""
+    environment = {**os.environ, **(env or {})}
+    if python() == sys.executable and not any(name.startswith(_OF_PYTHON) for name in env or {}):
+        return run_reared(GOSSAMER, arguments, environment=environment, folder=cwd, stdin=stdin, seconds=60)
     return subprocess.run(
         command(*arguments),
         cwd=cwd,
-        env={**os.environ, **(env or {})},
+        env=environment,
         input=stdin,
         capture_output=True,
         text=True,

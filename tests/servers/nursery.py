@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -71,7 +72,19 @@ _OF_SERVERS = (
 )
 """Libraries of the commands that serve: services, managers and nodes. Of ours, the APIs: FastAPI needs longer for their
 declarations than a command for the rest of its start."""
-_LIBRARIES = {"scrapy": _OF_SCRAPY, "servers": _OF_SERVERS}
+_OF_COMMANDS = (
+    "ada_url",
+    "gossamer.cli.commands.crawl",
+    "hiredis",
+    "httptools",
+    "jsonschema_rs",
+    "selectolax.lexbor",
+    "uvloop",
+    "xxhash",
+    "zstandard",
+)
+"""Libraries of the commands that crawl."""
+_LIBRARIES = {"scrapy": _OF_SCRAPY, "servers": _OF_SERVERS, "commands": _OF_COMMANDS}
 _START_SECONDS = 60.0
 SCRAPY = "tests.servers.scrapy_command"
 """Module that is Scrapy's command line."""
@@ -87,6 +100,7 @@ class _Order(msgspec.Struct):
     arguments: list[str]
     environment: dict[str, str]
     log: str
+    """Empty: its streams come with the order."""
     folder: str
 
 
@@ -99,20 +113,24 @@ class Reared:
         arguments: Sequence[str],
         *,
         environment: Mapping[str, str],
-        log: Path,
+        log: Path | None = None,
+        streams: Sequence[int] = (),
         folder: Path = _ROOT,
         appends: bool = False,
         libraries: str = "scrapy",
     ) -> None:
-        """Run `main` of this module, whose answer is the exit code. Both of its streams go to `log`, which is emptied
-        unless `appends`. `environment` is all of it; of what Python itself reads at its start, only PYTHONPATH has an
-        effect. `libraries`: those that it begins with, "scrapy" or "servers"."""
-        log.open("ab" if appends else "wb").close()
+        """Run `main` of this module, whose answer is the exit code. Its output and its errors go to `log`, which is
+        emptied unless `appends`; without `log`, its three streams are those of these descriptors. `environment` is all
+        of it; of what Python itself reads at its start, only PYTHONPATH has an effect. `libraries`: those that it
+        begins with, "scrapy", "servers" or "commands"."""
+        if log is not None:
+            log.open("ab" if appends else "wb").close()
         self.returncode: int | None = None
         self._reports, theirs = socket.socketpair()
-        order = _Order(module, [*arguments], dict(environment), str(log), str(folder))
+        order = _Order(module, [*arguments], dict(environment), str(log or ""), str(folder))
         with theirs:
-            socket.send_fds(next(_nurseries(libraries)), [msgspec.json.encode(order) + b"\n"], [theirs.fileno()])
+            descriptors = [theirs.fileno(), *streams]
+            socket.send_fds(next(_nurseries(libraries)), [msgspec.json.encode(order) + b"\n"], descriptors)
         self._reports.settimeout(_START_SECONDS)
         self.pid = self._heard()
 
@@ -161,6 +179,45 @@ class Reared:
         self.send_signal(signal.SIGKILL)
 
 
+def run_reared(
+    module: str,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    stdin: str = "",
+    seconds: float,
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end, as `subprocess.run` does. Raises subprocess.TimeoutExpired."""
+    pipes = [os.pipe() for _ in range(3)]
+    (theirs_in, ours_in), (ours_out, theirs_out), (ours_err, theirs_err) = pipes
+    streams = (theirs_in, theirs_out, theirs_err)
+    process = Reared(module, arguments, environment=environment, streams=streams, folder=folder, libraries="commands")
+    for descriptor in streams:
+        os.close(descriptor)
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(_write_all, ours_in, stdin)
+        output, errors = pool.submit(_read_all, ours_out), pool.submit(_read_all, ours_err)
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(
+            ["gossamer", *arguments], code, output.result(seconds), errors.result(seconds)
+        )
+
+
+def _write_all(descriptor: int, text: str) -> None:
+    with suppress(BrokenPipeError), open(descriptor, "w") as stream:
+        stream.write(text)
+
+
+def _read_all(descriptor: int) -> str:
+    with open(descriptor) as stream:
+        return stream.read()
+
+
 def serve_in(
     folder: Path, arguments: Sequence[str], *, environment: Mapping[str, str], log: Path
 ) -> "Reared | subprocess.Popen[bytes]":
@@ -183,8 +240,12 @@ def serve_in(
 
 @cache
 def _nurseries(libraries: str) -> Iterator[socket.socket]:
-    """Where orders go, by turns."""
-    return itertools.cycle([_open(libraries), _open(libraries)])
+    """Where orders go, by turns. Each is opened for its first order."""
+    opened = []
+    for _ in range(2):
+        opened.append(_open(libraries))
+        yield opened[-1]
+    yield from itertools.cycle(opened)
 
 
 def _open(libraries: str) -> socket.socket:
@@ -213,7 +274,7 @@ def _serve(orders: socket.socket, libraries: Sequence[str]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nor are the ends of those between waited for
     while True:
-        text, handed, _, _ = socket.recv_fds(orders, 1 << 20, 1)
+        text, handed, _, _ = socket.recv_fds(orders, 1 << 20, 4)
         if not text:
             sys.exit()
         while not text.endswith(b"\n"):
@@ -221,17 +282,20 @@ def _serve(orders: socket.socket, libraries: Sequence[str]) -> NoReturn:
         nurse = os.fork()
         if not nurse:
             orders.close()
-            _rear(msgspec.json.decode(text, type=_Order), socket.socket(fileno=handed[0]))
-        os.close(handed[0])
+            _rear(msgspec.json.decode(text, type=_Order), socket.socket(fileno=handed[0]), handed[1:])
+        for descriptor in handed:
+            os.close(descriptor)
 
 
-def _rear(order: _Order, reports: socket.socket) -> NoReturn:
+def _rear(order: _Order, reports: socket.socket, streams: Sequence[int]) -> NoReturn:
     """Begin it, tell its process id, wait for its end and tell that."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     begun = os.fork()
     if not begun:
         reports.close()
-        _become(order)
+        _become(order, streams)
+    for stream in streams:
+        os.close(stream)
     reports.sendall(_NUMBER.pack(begun))
     _, status = os.waitpid(begun, 0)
     with suppress(OSError):  # nobody wants to know
@@ -239,21 +303,24 @@ def _rear(order: _Order, reports: socket.socket) -> NoReturn:
     os._exit(0)
 
 
-def _become(order: _Order) -> NoReturn:
+def _become(order: _Order, streams: Sequence[int]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()
-    log = os.open(order.log, os.O_WRONLY | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(log, stream)
-    os.close(log)
+    if order.log:
+        log = os.open(order.log, os.O_WRONLY | os.O_APPEND)
+        streams = (os.open(os.devnull, os.O_RDONLY), log, log)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    for stream in {*streams}:
+        os.close(stream)
     os.environ.clear()
     os.environ.update(order.environment)
     os.chdir(order.folder)
     path = order.environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [order.folder, *filter(None, path)]
-    sys.argv = [order.module, *order.arguments]
-    main: Any = importlib.import_module(order.module).main
-    sys.exit(main())
+    module: Any = importlib.import_module(order.module)
+    sys.argv = [module.__file__, *order.arguments]
+    sys.exit(module.main())
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from gossamer.bus.base import Bus, Topics
 from gossamer.bus.streams import StreamsBus
 from gossamer.valkey.datadir import running_address
 from gossamer.valkey.shards import Shards
-from tests.servers import crawling
+from tests.servers.nursery import Reared, serve_in
 from tests.servers.schemas import check_outgoing
 
 _START_SECONDS = 60.0
@@ -30,22 +30,13 @@ class Up:
         self.folder = folder
         self._command = command
         self._environment = {**os.environ, **environment}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Reared | subprocess.Popen[bytes] | None = None
         self._log = folder / "log"
 
     def start(self) -> None:
         """Return when it says that it is up."""
         begun = self._log.stat().st_size if self._log.exists() else 0
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                crawling.command(*self._command),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,
-            )
+        self._process = serve_in(self.folder, self._command, environment=self._environment, log=self._log)
         last = time.monotonic() + _START_SECONDS
         while _UP not in self.said()[begun:]:
             if self._process.poll() is not None or time.monotonic() > last:
