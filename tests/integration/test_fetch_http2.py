@@ -530,6 +530,18 @@ async def test_a_server_that_never_answers_by_1_is_tried_with_2_with_the_next_at
         assert (await get(client, server, send_by=float("inf"))).http_version == "2"
 
 
+async def test_a_server_that_hangs_up_by_1_is_tried_with_2_at_once_for_what_has_no_later_attempt(
+    authority: Authority,
+) -> None:
+    """robots.txt, and the page of `gossamer fetch`."""
+    async with (
+        run_http2(authority.issue(HOST), page, versions=["h2", "http/1.1"], by_1=b"") as server,
+        open_client(authority, "auto") as client,
+    ):
+        assert (await get(client, server)).http_version == "2"
+        assert server.requests_by_1 == 1
+
+
 async def test_a_server_that_wants_1_gets_1(authority: Authority) -> None:
     """It says so with HTTP_1_1_REQUIRED."""
 

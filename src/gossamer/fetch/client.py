@@ -395,8 +395,12 @@ class HttpClient:
                 repeats = not connection.kept and versions.failed_with_2(key)
         elif reader.is_http2:
             repeats = versions.try_2(key, surely=True)
-        elif not connection.kept and not reader.received_bytes:
-            changes = isinstance(failure, ConnectionLost | FirstByteTimeout) and versions.try_2(key, surely=False)
+        elif (
+            not connection.kept and not reader.received_bytes and isinstance(failure, ConnectionLost | FirstByteTimeout)
+        ):
+            changes = versions.try_2(key, surely=False)
+            # A page, which was charged, has its next attempt later; anything else has none.
+            repeats = changes and request.send_by is None and isinstance(failure, ConnectionLost)
         if repeats or changes:
             self._planner.forget(plan.origin)
         if not repeats or request.method not in _IDEMPOTENT:

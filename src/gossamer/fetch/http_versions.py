@@ -32,6 +32,8 @@ a common load balancer."""
 
 _MAX_ORIGINS = 10_000
 _REMEMBERED_SECONDS = 24 * 3600.0
+_DOUBTED_SECONDS = 60.0
+"""Time without HTTP/2 after a connection with it was lost, if the server does not answer with HTTP/1.1 either."""
 
 
 class _Known(Enum):
@@ -81,17 +83,18 @@ class HttpVersions:
         """Record the first answer on a connection."""
         if with_2:
             self._set(origin, _Known.SPEAKS_2)
-        elif (known := self._get(origin)) is _Known.TRIED_WITH_2:
+        elif (known := self._get(origin)) in (_Known.TRIED_WITH_2, _Known.ONLY_1):
             self._set(origin, _Known.ONLY_1)
         elif known is None:
             self._set(origin, _Known.SPEAKS_1)
 
     def failed_with_2(self, origin: Hashable) -> bool:
         """Record that a connection that offered HTTP/2 has failed before the first answer. Returns whether HTTP/1.1
-        is spoken with the origin from now on: unless it has answered with HTTP/2 before."""
+        is spoken with the origin from now on: unless it has answered with HTTP/2 before. If it does not answer with
+        HTTP/1.1 either, the failure had another cause, perhaps, and a minute later nothing is known of it."""
         if self._get(origin) is _Known.SPEAKS_2:
             return False
-        self._set(origin, _Known.ONLY_1)
+        self._set(origin, _Known.ONLY_1, _DOUBTED_SECONDS)
         return True
 
     def refuse_2(self, origin: Hashable) -> None:
@@ -106,8 +109,8 @@ class HttpVersions:
         known, until = self._known.get(origin, (None, 0.0))
         return known if self._now() < until else None
 
-    def _set(self, origin: Hashable, known: _Known) -> None:
+    def _set(self, origin: Hashable, known: _Known, seconds: float = _REMEMBERED_SECONDS) -> None:
         self._known.pop(origin, None)
         if len(self._known) >= _MAX_ORIGINS:
             del self._known[next(iter(self._known))]
-        self._known[origin] = known, self._now() + _REMEMBERED_SECONDS
+        self._known[origin] = known, self._now() + seconds

@@ -46,6 +46,19 @@ def test_two_that_does_not_work_is_not_tried_again_for_a_day(end: str) -> None:
     assert versions.try_2("a.test", surely=True)
 
 
+@pytest.mark.parametrize("wish", ["auto", "prefer"])
+def test_a_lost_connection_is_no_proof_against_2_if_1_gives_no_answer_either(wish: http_versions.Wish) -> None:
+    now = [0.0]
+    versions = HttpVersions(wish, now=lambda: now[0])
+    if wish == "auto":
+        assert versions.try_2("a.test", surely=False)
+    assert versions.failed_with_2("a.test")
+    assert not versions.offers_2("a.test")
+    assert not versions.try_2("a.test", surely=False)
+    now[0] = 60.0
+    assert versions.offers_2("a.test") or versions.try_2("a.test", surely=False)
+
+
 def test_a_server_that_answers_by_1_is_tried_with_2_only_when_it_asks() -> None:
     versions = HttpVersions("auto")
     versions.answered("a.test", with_2=False)
