@@ -227,6 +227,10 @@ class FetchError(GossamerError):
     response: Any = None
     """FetchResponse (fetch/exchange.py) whose head came, with what is usable of its body. None: no whole head came."""
 
+    def set_detail(self, detail: str) -> None:
+        """Replace the detail, also in the message."""
+        GossamerError.__init__(self, detail)
+
 
 class BlockedAddress(FetchError):
     """The address is not on the public internet."""
@@ -274,10 +278,6 @@ class ProxyFailed(FetchError):
         """True: the proxy works, but did not connect to this host."""
         self.wait_seconds = wait_seconds
         """Seconds until another proxy may be tried. 0: unknown."""
-
-    def set_detail(self, detail: str) -> None:
-        """Replace the detail, also in the message."""
-        super().__init__(detail)
 
 
 class FirstByteTimeout(FetchError):

@@ -1,17 +1,29 @@
 """Logs in to a site: by a form, by a request, by basic auth, or by the method of a spider.
 
 Each request counts as a hit of the site. Nothing that a site answers makes a secret leave it: the requests stay on the
-registered domain of the session, and on TLS where they began on it.
+registered domain of the session, and on TLS where they began on it. Messages have the status of an answer, in our own
+words; all else that a site or a spider has written is in them only by `_shown`.
 """
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 
-from gossamer.errors import BadUrl, FetchError, FrontierError, LoginFailed, LoginUnanswered
+from gossamer.errors import (
+    BadResponse,
+    BadUrl,
+    DecodeBomb,
+    DecodeFailed,
+    FetchError,
+    FrontierError,
+    HeadersTooLarge,
+    LoginFailed,
+    LoginUnanswered,
+)
 from gossamer.extract.encoding import content_type_of, decode
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines, redirect_location
 from gossamer.fetch.request import basic_credentials, check_headers
@@ -20,12 +32,16 @@ from gossamer.policy.retry import is_worth_a_retry
 from gossamer.policy.urls import canonical, host, origin, redirect_target, registered_domain
 from gossamer.session.form import LoginForm, asks_second_factor, find_form
 from gossamer.session.jar import CookieJar
+from gossamer.session.redaction import HIDDEN, without_secrets
 from gossamer.session.session_file import Account, SiteLogin
 
 _MOST_HOPS: Final = 10
 """Redirects of one step of a login, as many as of a page."""
 _FOR_PERSONS: Final = ("challenge", "captcha")
 """Kinds of refusals that only a person passes."""
+
+_OF_ANSWERS: Final = frozenset(error.kind for error in (BadResponse, HeadersTooLarge, DecodeFailed, DecodeBomb))
+"""Kinds of errors whose messages quote the answer."""
 
 Send = Callable[[FetchRequest], Awaitable[FetchResponse]]
 """Charges a hit, and sends a request of a login."""
@@ -43,6 +59,7 @@ class LoginSession:
         self._send = send
         self._request_for = request_for
         self._now = now
+        self._account: Account | None = None
         self.used_tls = False
         """True: a request went over TLS. What it got is not to be sent without."""
         self.form_page = login.steps.form if login.steps is not None else ""
@@ -51,6 +68,7 @@ class LoginSession:
     async def log_in(self, account: Account) -> tuple[tuple[str, str], ...]:
         """Log in, and return the headers that pages of the site then get. Raises LoginFailed, and FetchError if another
         attempt may succeed."""
+        self._account = account
         steps = self._login.steps
         if steps is None:
             raise LoginFailed(
@@ -77,17 +95,16 @@ class LoginSession:
         form = self._form_of(page)
         if form is None:
             raise LoginFailed(
-                f"{page.url} has no form {f'{steps.select!r}' if steps.select else 'with a password'}. Name the page "
-                "of the login, and the form by select."
+                f"{steps.form} has no form {f'{steps.select!r}' if steps.select else 'with a password'}. Name the "
+                "page of the login, and the form by select."
             )
         if form.has_captcha:
             raise self._for_a_person("asks for a captcha")
         values = {name: account.values[key] for name, key in steps.fields.items()}
         missing = [name for name in values if name not in form.names]
         if missing:
-            raise LoginFailed(
-                f"The form at {page.url} has no field {missing[0]}. It has: {', '.join(sorted(form.names)) or 'none'}."
-            )
+            has = self._shown(", ".join(sorted(form.names))) or "none"
+            raise LoginFailed(f"The form at {steps.form} has no field {missing[0]}. It has: {has}.")
         self._check_action(form, page.url)
         answer = await self._open(self._submission(form, values, page.url))
         self._check_answer(answer, account)
@@ -110,18 +127,20 @@ class LoginSession:
         """Raise LoginFailed for a form that secrets must not be sent by."""
         self._check_target(form.action, url)
         if form.is_multipart:
-            raise LoginFailed(f"The form at {url} is sent as multipart/form-data, which logins do not support.")
+            raise LoginFailed(
+                f"The form at {self._shown(url)} is sent as multipart/form-data, which logins do not support."
+            )
         if form.method != "POST":
-            raise LoginFailed(f"The form at {url} is sent by GET: the secrets would be in a URL.")
+            raise LoginFailed(f"The form at {self._shown(url)} is sent by GET: the secrets would be in a URL.")
 
     def _check_target(self, target: str, url: str) -> None:
         """Raise LoginFailed if the form of a page leads to where secrets must not go."""
         if not target or registered_domain(host(target)) != self._login.site:
-            raise LoginFailed(
-                f"The form at {url} leads to {target or 'no web page'}, and secrets stay on {self._login.site}."
-            )
+            leads = f"The form at {self._shown(url)} leads to {self._shown(target) or 'no web page'}"
+            raise LoginFailed(f"{leads}, and secrets stay on {self._login.site}.")
         if url.startswith("https:") and not target.startswith("https:"):
-            raise LoginFailed(f"The form at {url} leads to {target}, which is not encrypted.")
+            leads = f"The form at {self._shown(url)} leads to {self._shown(target)}"
+            raise LoginFailed(f"{leads}, which is not encrypted.")
 
     def _submission(self, form: LoginForm, values: dict[str, str], url: str) -> FetchRequest:
         """Return the request that a browser would send. Sites compare Origin and Referer with their own."""
@@ -159,7 +178,7 @@ class LoginSession:
 
         spider = self._login.spider
         assert spider is not None
-        client = LoginClient(account, self._exchange, self._check_target)
+        client = LoginClient(account, self._exchange, self._check_target, self._shown)
         try:
             await spider.login(client)
             self.form_page = client.form_page
@@ -168,23 +187,23 @@ class LoginSession:
         except (LoginFailed, FetchError, FrontierError):
             raise
         except (Exception, SystemExit) as error:  # also sys.exit(): it must not end the worker
-            text = f"{type(error).__name__}: {error}"
-            for value in sorted(account.values.values(), key=len, reverse=True):
-                text = text.replace(value, "<redacted>") if value else text
+            text = f"{type(error).__name__}: {self._shown(str(error))}"
             raise LoginFailed(f"The method login of the spider failed for {account.name}: {text}") from None
         return headers
 
     async def _exchange(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> FetchResponse:
         """Send a request of a spider's login. Raises LoginFailed for another site, and where only a person can go
         on."""
+        given = url
         try:
             url = canonical(url)
         except BadUrl as error:
-            raise LoginFailed(f"The login of the spider: {error}") from None
+            raise LoginFailed(f"The login of the spider: {self._shown(str(error))}") from None
         if registered_domain(host(url)) != self._login.site:
-            raise LoginFailed(f"The login of the spider leads to {host(url)}, and secrets stay on {self._login.site}.")
+            leads = f"The login of the spider leads to {self._shown(host(url), part_of=given)}"
+            raise LoginFailed(f"{leads}, and secrets stay on {self._login.site}.")
         if self.used_tls and not url.startswith("https:"):
-            raise LoginFailed(f"The login of the spider leads to {url}, which is not encrypted.")
+            raise LoginFailed(f"The login of the spider leads to {self._shown(url)}, which is not encrypted.")
         added = tuple(headers.items())
         check_headers(added)
         if body is not None:
@@ -216,18 +235,24 @@ class LoginSession:
             if cookie:
                 request.headers = (*request.headers, ("Cookie", cookie))
             self.used_tls = self.used_tls or request.url.startswith("https:")
-            answer = await self._send(request)
+            try:
+                answer = await self._send(request)
+            except FetchError as error:
+                # Not the response: it would be in the record of the page.
+                error.response = None
+                error.set_detail("" if error.kind in _OF_ANSWERS else self._shown(error.detail))
+                raise error from None
             self._jar.receive(request.url, answer.headers, now=self._now)
             location = redirect_location(answer.status, answer.headers)
             if location is None:
                 return answer
             target = redirect_target(request.url, location)
             if target is None or registered_domain(host(target)) != self._login.site:
-                name = host(target) if target else "no web page"
+                name = self._shown(host(target), part_of=location) if target else "no web page"
                 raise self._for_a_person(f"continues the login at {name}")
             if answer.status in (307, 308):
                 if request.url.startswith("https:") and not target.startswith("https:"):
-                    raise LoginFailed(f"The login leads to {target}, which is not encrypted.")
+                    raise LoginFailed(f"The login leads to {self._shown(target)}, which is not encrypted.")
                 request = msgspec.structs.replace(
                     request, url=target, headers=tuple(pair for pair in request.headers if pair[0] != "Cookie")
                 )
@@ -240,8 +265,8 @@ class LoginSession:
         self._check_presence(answer)
         if answer.status >= 400:
             raise LoginFailed(
-                f"{host(answer.url)} answers the login of {account.name} with {answer.status} {answer.reason}. Check "
-                "user and password."
+                f"{self._login.site} answers the login of {account.name} with {_words(answer.status)}. Check user and "
+                "password."
             )
 
     def _check_presence(self, answer: FetchResponse) -> None:
@@ -251,7 +276,13 @@ class LoginSession:
         if refusal is not None and refusal.kind in _FOR_PERSONS:
             raise self._for_a_person(f"asks for a {refusal.kind}")
         if is_worth_a_retry(answer.status):
-            raise LoginUnanswered(f"{answer.status} {answer.reason}")
+            raise LoginUnanswered(_words(answer.status))
+
+    def _shown(self, text: str, *, part_of: str = "") -> str:
+        """Return a text that a site or a spider has written, without the secrets of the account. `part_of`: the longer
+        text that it is from, which may have a secret of which only a part is in `text`."""
+        secrets = self._account.secrets if self._account is not None else ()
+        return HIDDEN if without_secrets(part_of, secrets) != part_of else without_secrets(text, secrets)
 
     def _for_a_person(self, reason: str) -> LoginFailed:
         """Return the error of a login that only a person can do, with the way out."""
@@ -260,6 +291,14 @@ class LoginSession:
             f"{site} {reason}, so only a person can log in. Log in with a browser, export the cookies of {site} "
             "(cookies.txt or JSON), and write the file into the session file: accounts: {me: {cookies: cookies.txt}}."
         )
+
+
+def _words(status: int) -> str:
+    """Return a status with its name by the standards: the site's own may be anything."""
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
 
 
 def _encoding(answer: FetchResponse) -> str:

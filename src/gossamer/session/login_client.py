@@ -67,9 +67,15 @@ class LoginClient:
     """Sends the requests of one login. Each counts as a hit of the site, has the session's cookies and follows
     redirects; none leaves the site. All methods raise LoginFailed for an answer that only a person can deal with."""
 
-    def __init__(self, account: Account, exchange: Exchange, check_url: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        account: Account,
+        exchange: Exchange,
+        check_url: Callable[[str, str], None],
+        shown: Callable[[str], str],
+    ) -> None:
         """`check_url`: raises LoginFailed for a form on a page (second) that leads to a URL (first) that must not get
-        secrets."""
+        secrets. `shown`: returns a text without secrets."""
         self.account = account.name
         """Name of the account."""
         self.values = account.values
@@ -80,6 +86,7 @@ class LoginClient:
         """URL of the page whose form was sent last. Pages that lead there are those of a visitor. Empty: none was."""
         self._exchange = exchange
         self._check_url = check_url
+        self._shown = shown
 
     async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> LoginAnswer:
         """Fetch a URL."""
@@ -105,17 +112,17 @@ class LoginClient:
         `select`: CSS selector of the form; empty: the one with a password."""
         form = find_form(page.body, page.url, page.encoding, selector=select)
         if form is None:
-            raise LoginFailed(f"{page.url} has no form {f'{select!r}' if select else 'with a password'}.")
+            raise LoginFailed(f"{self._shown(page.url)} has no form {f'{select!r}' if select else 'with a password'}.")
         if form.method != "POST":
-            raise LoginFailed(f"The form at {page.url} is sent by GET: the secrets would be in a URL.")
+            raise LoginFailed(f"The form at {self._shown(page.url)} is sent by GET: the secrets would be in a URL.")
         self._check_url(form.action, page.url)
         self.form_page = page.url
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Referer": page.url}
         return LoginAnswer(await self._exchange(form.action, form.filled(dict(values)).encode(), headers))
 
     def fail(self, reason: str) -> None:
-        """End the crawl, because the login does not work."""
-        raise LoginFailed(f"The login of {self.account} failed: {reason}")
+        """End the crawl, because the login does not work. Secrets of the account in `reason` are replaced."""
+        raise LoginFailed(f"The login of {self.account} failed: {self._shown(str(reason))}")
 
 
 def _as_json(value: Any) -> bytes:

@@ -6,7 +6,7 @@ has a secret in it. Fixed: the names of the fields, which stand in people's file
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -17,6 +17,7 @@ from gossamer.extract.selectors import compile_css
 from gossamer.model.request import SPIDER_FILE
 from gossamer.policy.urls import canonical, host, registered_domain
 from gossamer.session.cookie import Cookie
+from gossamer.session.redaction import without_secrets
 from gossamer.storage.documents import decode_document, read_text
 
 _MOST_FILE_BYTES = 1024 * 1024
@@ -98,6 +99,12 @@ class Account(msgspec.Struct, frozen=True):
     cookies: tuple[Cookie, ...] = ()
     """Cookies of a session that a person has begun in a browser."""
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that no message may have: the values, and the cookies of the file. Not the name, which all may see."""
+        values = (*self.values.values(), *(one.value for one in self.cookies))
+        return tuple(value for value in values if value != self.name)
+
     def __repr__(self) -> str:
         return f"Account({self.name})"  # without values, which must not reach logs
 
@@ -140,8 +147,34 @@ def read_session_file(path: Path, environment: Mapping[str, str], *, now: float)
 
 def login_of_request(value: object, *, now: float) -> SiteLogin:
     """Return the login that a request describes: the fields of a session file, with the secrets themselves, and in
-    place of the names of cookie files their text. `now`: Unix time. Raises BadInput, without a secret."""
-    return _site_login(_LoginText("", None, {}, now), value)
+    place of the names of cookie files their text. `now`: Unix time. Raises BadInput, without a secret, also where one
+    stands in the place of something else."""
+    try:
+        return _site_login(_LoginText("", None, {}, now), value)
+    except BadInput as error:
+        raise BadInput(without_secrets(error.detail, set(_private_texts(value)))) from None
+
+
+def _private_texts(value: object) -> Iterator[str]:
+    """Yield the texts of a request that may be secrets: all but the site, and names of accounts and of their values."""
+    known = {"user", "password"}
+    if isinstance(value, dict):
+        accounts = value.get("accounts")
+        accounts = accounts if isinstance(accounts, dict) else {}
+        known.update(accounts, *(account for account in accounts.values() if isinstance(account, dict)))
+        value = [part for name, part in value.items() if name != "site"]
+    for text in _texts(value):
+        if text not in known:
+            yield text
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts in a JSON value, without the names of its fields."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
 
 
 def _site_login(source: _LoginText, value: object) -> SiteLogin:
@@ -197,7 +230,7 @@ def _steps(source: _LoginText, steps: LoginSteps | None) -> LoginSteps | None:
             steps, form=steps.form and canonical(steps.form), request=steps.request and canonical(steps.request)
         )
     except BadUrl as error:
-        raise BadInput(f"{begin}: {error}") from None
+        raise BadInput(f"{begin}: {error if source.folder is not None else type(error)()}") from None
 
 
 def _account(
@@ -221,10 +254,10 @@ def _account(
             found[key] = value
     if steps is None and not cookies:
         raise BadInput(f"{begin}{name} has no way to log in. Add login:, or cookies: FILE to the account.")
-    needed: Iterable[str] = steps.fields.values() if steps is not None else ()
-    for key in ("user", "password") if steps is not None and steps.basic else needed:
+    needed = {"user": "user", "password": "password"} if steps is not None and steps.basic else {}
+    for field, key in (needed or (steps.fields if steps is not None else {})).items():
         if key not in found:
-            raise BadInput(f"{begin}{name} has no value {key:.100}, which the login needs.")
+            raise BadInput(f"{begin}{name} has no value {key}, which the login needs for the field {field:.100}.")
     return Account(name, found, cookies)
 
 

@@ -121,6 +121,13 @@ async def test_a_login_that_has_failed_is_retried_replaced_and_deleted(service: 
         ({"accounts": {"me": PASSWORD}}, "Expected `object`"),
         ({"acounts": {}}, "unknown field `acounts`"),
         ({"accounts": {}}, "name an account"),
+        ({"login": {**FORM, "form": PASSWORD}}, "This is not an http or https URL"),
+        ({"login": {**FORM, "form": f"ftp://me:{PASSWORD}@a.test/"}}, "Only http and https URLs are crawled"),
+        ({"login": {**FORM, "form": f"http://{PASSWORD}.test/"}}, "<redacted>.test, which does not belong to the"),
+        ({"login": {**FORM, "fields": {"p": "hunter2" * 30}}}, "<redacted>, which the login needs for the field p"),
+        ({"login": {**FORM, "select": "hunter2["}}, "select: the CSS selector '<redacted>'"),
+        ({"login": {**FORM, "body": "hunter2"}}, "Invalid enum value '<redacted>'"),
+        ({"logged_out_when": {"selector": "hunter2["}}, "selector: the CSS selector '<redacted>'"),
     ],
 )  # fmt: skip
 async def test_a_login_that_no_worker_could_use_is_refused_without_its_secrets(
