@@ -30,13 +30,16 @@ from gossamer.fetch.request import basic_credentials, check_headers
 from gossamer.policy.refusals import find_refusal
 from gossamer.policy.retry import is_worth_a_retry
 from gossamer.policy.urls import canonical, host, origin, redirect_target, registered_domain
-from gossamer.session.form import LoginForm, asks_second_factor, find_form
+from gossamer.session.form import LoginForm, find_form, forms_with_password
 from gossamer.session.jar import CookieJar
 from gossamer.session.redaction import HIDDEN, without_secrets
+from gossamer.session.second_factor import asks_second_factor
 from gossamer.session.session_file import Account, SiteLogin
 
 _MOST_HOPS: Final = 10
 """Redirects of one step of a login, as many as of a page."""
+_PAGE_EXPIRED: Final = 419
+"""Status of Laravel for a form without its token."""
 _FOR_PERSONS: Final = ("challenge", "captcha")
 """Kinds of refusals that only a person passes."""
 
@@ -64,6 +67,8 @@ class LoginSession:
         """True: a request went over TLS. What it got is not to be sent without."""
         self.form_page = login.steps.form if login.steps is not None else ""
         """URL of the page with the form of the login. Empty: it is not known."""
+        self.form: LoginForm | None = None
+        """Form by which the login was sent. None: it was not sent by one."""
 
     async def log_in(self, account: Account) -> tuple[tuple[str, str], ...]:
         """Log in, and return the headers that pages of the site then get. Raises LoginFailed, and FetchError if another
@@ -107,15 +112,23 @@ class LoginSession:
             raise LoginFailed(f"The form at {steps.form} has no field {missing[0]}. It has: {has}.")
         self._check_action(form, page.url)
         answer = await self._open(self._submission(form, values, page.url))
+        if answer.status == _PAGE_EXPIRED:
+            raise LoginFailed(
+                f"{self._login.site} answers the login of {account.name} with 419: it wants a token that the form at "
+                f"{steps.form} does not have. Log in by the method of a spider, which can send it."
+            )
         self._check_answer(answer, account)
-        again = self._form_of(answer)
-        if again is not None and any(name in again.names for name in values):
+        self.form = form
+        named = self._form_of(answer) if steps.select else None
+        forms = [*([named] if named else ()), *forms_with_password(answer.body, answer.url, _encoding(answer))]
+        again = next((other for other in forms if other.is_like(form, values)), None)
+        if again is not None:
             if again.has_captcha:
                 raise self._for_a_person("asks for a captcha")
             raise LoginFailed(
                 f"{self._login.site} shows the form again after the login of {account.name}. Check user and password."
             )
-        if asks_second_factor(answer.body, _encoding(answer)):
+        if asks_second_factor(answer.body, _encoding(answer), url=answer.url):
             raise self._for_a_person("asks for a second factor")
 
     def _form_of(self, page: FetchResponse) -> LoginForm | None:
@@ -148,7 +161,7 @@ class LoginSession:
             form.action,
             form.filled(values).encode(),
             "application/x-www-form-urlencoded",
-            (("Origin", origin(url)), ("Referer", url)),
+            (("Origin", origin(url)), ("Referer", url), *form.headers),
         )
 
     # --- a request ----------------------------------------------------------------------------------------------------
@@ -181,7 +194,7 @@ class LoginSession:
         client = LoginClient(account, self._exchange, self._check_target, self._shown)
         try:
             await spider.login(client)
-            self.form_page = client.form_page
+            self.form_page, self.form = client.form_page, client.form
             headers = tuple(client.headers.items())
             check_headers(headers)
         except (LoginFailed, FetchError, FrontierError):

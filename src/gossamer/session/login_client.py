@@ -14,7 +14,7 @@ from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import content_type_of, decode
 from gossamer.extract.selection import SelectorList, select_css
 from gossamer.fetch.exchange import FetchResponse, header_lines
-from gossamer.session.form import find_form
+from gossamer.session.form import LoginForm, find_form
 from gossamer.session.session_file import Account
 
 Exchange = Callable[[str, bytes | None, Mapping[str, str]], Awaitable[FetchResponse]]
@@ -84,6 +84,8 @@ class LoginClient:
         """Headers that all pages of the site get after the login, such as that of a token."""
         self.form_page = ""
         """URL of the page whose form was sent last. Pages that lead there are those of a visitor. Empty: none was."""
+        self.form: LoginForm | None = None
+        """That form."""
         self._exchange = exchange
         self._check_url = check_url
         self._shown = shown
@@ -116,8 +118,8 @@ class LoginClient:
         if form.method != "POST":
             raise LoginFailed(f"The form at {self._shown(page.url)} is sent by GET: the secrets would be in a URL.")
         self._check_url(form.action, page.url)
-        self.form_page = page.url
-        headers = {"Content-Type": "application/x-www-form-urlencoded", "Referer": page.url}
+        self.form_page, self.form = page.url, form
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Referer": page.url, **dict(form.headers)}
         return LoginAnswer(await self._exchange(form.action, form.filled(dict(values)).encode(), headers))
 
     def fail(self, reason: str) -> None:

@@ -63,7 +63,7 @@ class LoginSteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return isinstance(self.spider, str) and SPIDER_FILE.fullmatch(self.spider) is not None
 
 
-class LoggedOutSigns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LoggedOutSigns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Signs that a response is that of a visitor who is not logged in. One is enough."""
 
     selector: str = ""
@@ -71,6 +71,8 @@ class LoggedOutSigns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: tuple[int, ...] = ()
     redirect: str = ""
     """Beginning of the path, or of the URL, to which such a visitor is redirected."""
+    form: bool = True
+    """True: also a page with the form of the login. False: the site shows it to members, too."""
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):

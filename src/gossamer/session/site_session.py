@@ -1,6 +1,7 @@
 """One session at one site: its cookies, the headers of its login, and the signs that it has ended."""
 
 import asyncio
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines, r
 from gossamer.policy.refusals import find_refusal, may_be_refused
 from gossamer.policy.secrets import REDACTED, redacted_head
 from gossamer.policy.urls import host, redirect_target, registered_domain
+from gossamer.session.form import LoginForm, forms_with_password
 from gossamer.session.login import LoginSession
 from gossamer.session.session_file import Account, SiteLogin
 from gossamer.session.stored_jar import JarStore, StoredJar
@@ -26,6 +28,8 @@ _MOST_VISITOR_PAGES = 10
 crawl whose first pages no account may see; more fetch in vain."""
 _MOST_REPEATED = 1000
 """Requests that a session remembers as repeated. With fewer, a forbidden page may cost several logins."""
+_PASSWORD = re.compile(rb"type\s*=\s*[\"']?\s*password", re.IGNORECASE)
+"""Sign that a page may have a form with a password. Other pages are not parsed for one."""
 _HIDDEN = frozenset(("cookie", "authorization"))
 _COOKIE_HEADERS = frozenset(("set-cookie",))
 
@@ -45,6 +49,8 @@ class SiteSession:
         self._hidden = _HIDDEN
         self._used_tls = False
         self._form_page = login.steps.form if login is not None and login.steps is not None else ""
+        self._form: LoginForm | None = None
+        """Form by which the session has begun. None: it is not known."""
         self._lock = asyncio.Lock()
         self._is_ready = False
         self.number = 0
@@ -176,7 +182,31 @@ class SiteSession:
             refusal = find_refusal(fetched.status, fetched.headers, fetched.body, url=url, requested=requested)
             if refusal is not None and refusal.kind == "login":
                 return True
+        if signs.form and self._has_login_form(fetched, url):
+            return True
         return self._selector is not None and self._shows(self._selector, fetched)
+
+    def _has_login_form(self, fetched: FetchResponse, url: str) -> bool:
+        """Return whether a page has the form by which the session has begun, as many sites show it in place of what
+        only members see."""
+        steps = self._login.steps if self._login is not None else None
+        if steps is None or not steps.fields or not steps.form or _PASSWORD.search(fetched.body) is None:
+            return False
+        content_type = content_type_of(header_lines(fetched.headers, "content-type"))
+        if not is_html(content_type, fetched.body, fetched.headers):
+            return False
+        forms = forms_with_password(fetched.body, url, decode(fetched.body, content_type)[1] or "utf-8")
+        return any(self._is_login_form(form, url) for form in forms)
+
+    def _is_login_form(self, form: LoginForm, url: str) -> bool:
+        """Return whether a form logs in. Of a session that began elsewhere, only the fields of the form and the page of
+        the login are known."""
+        assert self._login is not None
+        assert self._login.steps is not None
+        names = self._login.steps.fields
+        if self._form is not None and form.is_like(self._form, names):
+            return True
+        return form.asks_for(names) and (self._is_login_page(form.action) or form.action == url)
 
     def _is_of_login(self, url: str) -> bool:
         """Return whether a redirect to a URL leads to the login."""
@@ -254,6 +284,7 @@ class SiteSession:
         session = LoginSession(self._login, self._stored.jar, send, request_for, time.time())
         self._headers = await session.log_in(self.account)
         self._used_tls, self._form_page = self._used_tls or session.used_tls, session.form_page
+        self._form = session.form
         self._hidden = _HIDDEN.union(name.lower() for name, _ in self._headers)
         self._has_page = False
         self.number += 1

@@ -4,7 +4,8 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from gossamer.session.form import asks_second_factor, find_form
+from gossamer.session.form import find_form
+from gossamer.session.second_factor import asks_second_factor
 
 URL = "https://shop.test/a/login?x=1"
 
@@ -83,14 +84,63 @@ def test_a_captcha_counts_only_in_the_form(page: str, has: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "asks"),
+    ("page", "pairs"),
     [
-        ("<input autocomplete=one-time-code>", True),
-        ("<input name=otp>", True),
-        ("<input name=user_2fa_code>", True),
-        ("<input name=q>", False),
-        ("<input name=zip_code>", False),
+        ("<form id=a method=post><input name=x></form><input form=a type=password name=p>", ["x", "p"]),
+        ("<input form=a name=x value=1><form id=a><input type=password name=p></form>", ["p", "x"]),
+        ("<form id=a><input type=password name=p><input name=x form=b></form><form id=b></form>", ["p"]),
+        ("<form id=b></form><form><input type=password name=p></form><input name=x form=b>", ["p"]),
     ],
 )
-def test_a_second_factor_is_known_by_its_field(field: str, asks: bool) -> None:
-    assert asks_second_factor(f"<form>{field}</form>".encode(), "utf-8") is asks
+def test_fields_belong_to_the_form_that_they_name(page: str, pairs: list[str]) -> None:
+    form = find_form(page.encode(), URL, "utf-8")
+    assert form is not None
+    assert [name for name, _ in form.fields] == pairs
+
+
+@pytest.mark.parametrize(
+    ("head", "inner", "headers"),
+    [
+        ("<meta name=csrf-token content=t1>", "", (("X-CSRF-Token", "t1"),)),
+        ("<meta name=_csrf content=t1>", "", (("X-CSRF-Token", "t1"),)),
+        ("<meta name=CSRF-Token content=t1>", "<input type=hidden name=_token value=t1>", ()),
+        ("<meta name=csrf-token content='t1\r\nX: y'>", "", ()),
+        ("<meta name=csrf-param content=authenticity_token>", "", ()),
+        ("<meta name=description content=t1>", "", ()),
+    ],
+)
+def test_a_token_of_the_page_goes_into_a_header(head: str, inner: str, headers: tuple[tuple[str, str], ...]) -> None:
+    form = find_form(f"{head}<form>{inner}<input type=password name=p></form>".encode(), URL, "utf-8")
+    assert form is not None
+    assert form.headers == headers
+
+
+@pytest.mark.parametrize(
+    ("fields", "url", "asks"),
+    [
+        ("<input autocomplete=one-time-code>", "/", True),
+        ("<input autocomplete='section-a one-time-code' type=tel>", "/", True),
+        *((f"<input name={name}>", "/", True) for name in (
+            "otp", "user_2fa_code", "user[otp_attempt]", "authcode", "authCode", "passcode", "tfa_code", "wfls-token",
+            "one_time_code", "OneTimeCode", "verification_code", "VerificationCode", "user2FACode", "mfaCode", "OTP",
+            "totpPin", "two_factor_code", "twoFactorToken", "auth_code", "secondFactor", "login2fa",
+        )),
+        *((f"<input name={name}>", "/", False) for name in (
+            "q", "zip_code", "footprint", "photoprint", "verification", "code", "promo_code", "token", "laptops",
+            "option", "authenticity_token", "pin", "country_code", "hotplate",
+        )),
+        ("<input type=hidden name=__RequestVerificationToken>", "/", False),
+        ("<input type=hidden name=otp><input type=submit name=otp>", "/", False),
+        ("<input name=code>", "/2fa", True),
+        ("<input name=code>", "/login/two-factor?x", True),
+        ("<input name=code>", "/mfa/verify", True),
+        ("<input name=code>", "/mfast", False),
+        ("<input name=q>", "/2fa", False),
+        ("<p>Enter the code of your authenticator app</p><input name=code>", "/", True),
+        ("<input name=code placeholder='Verification code'>", "/", True),
+        ("<p>Have a voucher?</p><input name=code>", "/", False),
+    ],
+)  # fmt: skip
+def test_a_second_factor_is_known_by_what_a_person_types(fields: str, url: str, asks: bool) -> None:
+    page = f"<form>{fields}</form>".encode()
+    assert asks_second_factor(page, "utf-8", url=f"https://shop.test{url}") is asks

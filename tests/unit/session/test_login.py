@@ -134,3 +134,33 @@ async def test_a_message_names_a_status_in_our_own_words() -> None:
 async def test_the_fields_of_the_form_are_sent() -> None:
     sent, _ = await log_in(after_the_form(answer(f"{BASE}/", "<h1>Welcome</h1>")))
     assert parse_qs((sent[1].body or b"").decode()) == {"u": ["alice"], "p": [PASSWORD]}
+
+
+@pytest.mark.parametrize(
+    ("page", "passes"),
+    [
+        (FORM, False),
+        (FORM.replace("/login", "/login?next=%2F"), False),
+        (f"<form action=/search><input name=q></form>{FORM}", False),
+        (FORM.replace("/login", "/profile"), True),
+        ('<form action="/login" method=post><input type=password name=old><input type=password name=p></form>', True),
+        ('<form action="/newsletter" method=post><input name=u><input type=password name=p></form>', True),
+        ('<form action=/out><input type=hidden name="__RequestVerificationToken" value=x></form>', True),
+        ("<h1>Welcome</h1>", True),
+    ],
+)
+async def test_only_the_form_itself_means_that_the_login_has_failed(page: str, passes: bool) -> None:
+    site = after_the_form(answer(f"{BASE}/home", page))
+    if passes:
+        await log_in(site)
+    else:
+        with pytest.raises(LoginFailed, match="shows the form again"):
+            await log_in(site)
+
+
+async def test_a_token_in_a_meta_of_the_page_is_sent_and_one_that_misses_is_named() -> None:
+    form = '<meta name="csrf-token" content="tok">' + FORM
+    sent, _ = await log_in(after_the_form(answer(f"{BASE}/", "in"), form=form))
+    assert ("X-CSRF-Token", "tok") in sent[1].headers
+    with pytest.raises(LoginFailed, match="with 419: it wants a token that the form at"):
+        await log_in(after_the_form(answer(f"{BASE}/login", status=419)))

@@ -1,6 +1,8 @@
 """A session at a site: which requests get what a login has given."""
 
-from gossamer.fetch.exchange import FetchRequest, FetchResponse
+import pytest
+
+from gossamer.fetch.exchange import FetchRequest, FetchResponse, Timings
 from gossamer.session.session_file import Account, LoggedOutSigns, LoginSteps, SiteLogin
 from gossamer.session.site_session import SiteSession
 
@@ -22,3 +24,53 @@ async def test_a_password_that_went_over_tls_does_not_go_without() -> None:
         session.add_to(request)
     carried = [any(name == "Authorization" for name, _ in request.headers) for request in requests]
     assert carried == [True, True, False, True, False]
+
+
+def page(body: str, url: str, **changed: object) -> FetchResponse:
+    lines = [("Content-Type", "text/html"), *changed.pop("lines", ())]  # type: ignore[misc]
+    return FetchResponse(
+        url, 200, "OK", "1.1", lines, b"", b"", body.encode(), None, False, "127.0.0.1", 443, False, Timings(), 0
+    )
+
+
+LOGIN_PAGE = "https://shop.test/login"
+FORM = '<form action="/in" method="post"><input name="u"><input type="password" name="p"></form>'
+
+
+async def logged_in(**signs: bool) -> SiteSession:
+    """A session that has begun by the form."""
+
+    async def send(request: FetchRequest) -> FetchResponse:
+        body = FORM if request.method == "GET" else "<h1>Welcome</h1>"
+        return page(body, request.url, lines=[("Set-Cookie", "sid=1; Path=/")])
+
+    account = Account("me", {"user": "me", "password": "secret"})
+    steps = LoginSteps(form=LOGIN_PAGE, fields={"u": "user", "p": "password"})
+    login = SiteLogin("shop.test", (account,), steps, LoggedOutSigns(**signs), (), "site")
+    session = SiteSession("shop.test", None, login, account)
+    await session.prepare(FetchRequest, send)
+    return session
+
+
+@pytest.mark.parametrize(
+    ("body", "is_out"),
+    [
+        (f"<p>Please log in</p>{FORM}", True),
+        (FORM.replace("/in", "https://shop.test/in?back=/p/1"), True),
+        (FORM.replace("/in", "/in;jsessionid=1"), True),
+        (FORM.replace("/in", "/login"), True),
+        (FORM.replace("/in", ""), True),
+        (f"<form action=/password><input type=password name=p></form>{FORM}", True),
+        (FORM.replace("/in", "/profile"), False),
+        ('<form action="/in" method=post><input type=password name=p><input type=password name=new></form>', False),
+        ("<form action=/in method=post><input name=u></form>", False),
+        ("<form action=/password method=post><input type=password name=old><input type=password name=p></form>", False),
+        ("<p>Write type=password into the form</p>", False),
+        ("<h1>Page</h1>", False),
+    ],
+)
+async def test_a_page_with_the_form_of_the_login_is_that_of_a_visitor(body: str, is_out: bool) -> None:
+    """Not one with another form for a password."""
+    url = "https://shop.test/p/1"
+    assert (await logged_in()).is_logged_out(page(body, url), url=url, requested=url) is is_out
+    assert not (await logged_in(form=False)).is_logged_out(page(body, url), url=url, requested=url)
