@@ -224,7 +224,7 @@ def beyond_the_keyboard(chromium: Browser) -> list[str]:
     chromium.evaluate("""
         window.reached = new Set(); window.unseen = [];
         document.addEventListener('focusin', event => {
-            window.reached.add(event.target);
+            window.reached.add(event.target.outerHTML);  // a part that is shown anew has other elements
             if (getComputedStyle(event.target).outlineStyle === 'none') window.unseen.push(event.target.outerHTML);
         });
         document.activeElement.blur(); 0
@@ -234,7 +234,7 @@ def beyond_the_keyboard(chromium: Browser) -> list[str]:
         for kind in ("rawKeyDown", "keyUp"):
             chromium.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
     found: list[str] = chromium.evaluate(
-        f"{_FOCUSABLE}.filter(each => !window.reached.has(each)).map(each => each.outerHTML.slice(0, 200))"
+        f"{_FOCUSABLE}.filter(each => !window.reached.has(each.outerHTML)).map(each => each.outerHTML.slice(0, 200))"
         ".concat(window.unseen)"
     )
     return found
