@@ -265,10 +265,8 @@ async def test_a_list_with_exactly_one_full_page_has_no_next_one(
     for path in ("/v1/jobs?group=2", "/v1/groups?", "/v1/schedules/1/firings?", f"/v1/jobs/{job['id']}/items?"):
         assert (await client.get(f"{path}&limit=2")).json()["next"] is None, path
         assert (await client.get(f"{path}&limit=1")).json()["next"], path
-    links = {
-        path.stem.removesuffix("_live"): re.search(r'rel="next"|p\.next\(', path.read_text()) for path in _templates()
-    }
-    paged = {name for name, found in links.items() if found and name != "platform_macros"}
+    with_links = [path.stem for path in _templates() if re.search(r'rel="next"|p\.next\(', path.read_text())]
+    paged = {name.removesuffix("_live") for name in with_links if name != "platform_macros"}
     assert paged == {path.strip("/").partition("?")[0].replace("/", "_") for path in lists if path != "/audit"}
 
 
