@@ -338,6 +338,8 @@ async def test_fetch_tries_a_session_file(tmp_path: Path) -> None:
     assert "Check user and password" in wrong.stderr
     assert shown.returncode == 0, shown.stderr
     assert "response   200" in shown.stdout
+    assert "session    logged in to members.test as alice\n" in shown.stdout
+    assert "session    " not in visitor.stdout
     assert site.logins == ["alice"]
     assert "/login?next=/p/7" in visitor.stdout
     for secret in (*SECRETS, *site.session_names, *site.visitors):

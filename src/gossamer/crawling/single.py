@@ -85,6 +85,8 @@ class FetchedPage:
     """Requests in order. All but the last were redirected."""
     user_agent: str = ""
     """User-Agent header of the requests."""
+    session: str = ""
+    """Sentence on the login by which the page was fetched, without secrets. Empty: by none."""
     page: Page | None = None
     """The page, also one with an error status."""
     error: FetchError | FetchRefused | None = None
@@ -146,7 +148,7 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
         found = FetchedPage(url, attempt.context.scope)
         try:
             if settings.crawl.session:
-                await _log_in(attempt, settings, foreign or clients)
+                found.session = await _log_in(attempt, settings, foreign or clients)
             fetched = await _follow(found, attempt, settings, browser or foreign or clients, robots)
         except (FetchError, FetchRefused) as error:
             found.error = error
@@ -222,9 +224,9 @@ def _attempt(settings: Settings, plan: Plan, url: str) -> Attempt:
     return attempt
 
 
-async def _log_in(attempt: Attempt, settings: Settings, clients: "FetchBackend") -> None:
-    """Give the attempt a session: of the first account of the session file, or one that only keeps cookies. Raises
-    LoginFailed."""
+async def _log_in(attempt: Attempt, settings: Settings, clients: "FetchBackend") -> str:
+    """Give the attempt a session: of the first account of the session file, or one that only keeps cookies. Returns a
+    sentence on the login; empty: there was none. Raises LoginFailed."""
     from gossamer.session.site_session import SiteSession  # imported late, as below: most pages need no session
     from gossamer.wiring.sessions import load_login, with_spider
 
@@ -236,6 +238,7 @@ async def _log_in(attempt: Attempt, settings: Settings, clients: "FetchBackend")
     session = SiteSession(site, None, login, login.accounts[0] if login is not None else None)
     await session.prepare(attempt.login_request, clients.fetch)
     attempt.session = session
+    return session.beginning
 
 
 async def _follow(

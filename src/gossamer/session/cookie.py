@@ -16,6 +16,7 @@ MOST_BYTES = 4096
 """Longest name and value together; a longer cookie is ignored. Fixed by the standard, like the next two."""
 _MOST_ATTRIBUTE_BYTES = 1024
 _LONGEST_LIFE_SECONDS = 400 * 86400.0
+_NOT_SENT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f;]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SECONDS = re.compile(r"-?\d+")
 _EARLIEST = float("-inf")
@@ -40,11 +41,19 @@ class Cookie(msgspec.Struct, frozen=True, array_like=True):
     """Unix time. None: it lives as long as its session."""
     http_only: bool = False
     """True: scripts of pages may not read it."""
+    of_login: bool = False
+    """True: a login has set it, or a person has given it. It makes room last."""
 
     @property
     def identity(self) -> tuple[str, str, str, bool]:
         """Cookies with the same identity replace each other."""
         return self.name, self.domain, self.path, self.host_only
+
+    @property
+    def is_valid(self) -> bool:
+        """True: it can stand in a Cookie header, and a Set-Cookie header could have set it."""
+        bad = _NOT_SENT.search(self.name + self.value) or "=" in self.name
+        return not bad and bool(self.name or self.value) and len(self.name) + len(self.value) <= MOST_BYTES
 
     @property
     def text(self) -> str:

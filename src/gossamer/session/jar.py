@@ -18,14 +18,24 @@ class CookieJar:
         self.site = site
         self._cookies: dict[Identity, Cookie] = {}
         self._changed: set[Identity] = set()
+        self._used: dict[Identity, float] = {}
+        """Unix time at which a cookie was sent last, in this process."""
 
     def __len__(self) -> int:
         return len(self._cookies)
 
-    def receive(self, url: str, headers: Iterable[tuple[str, str]], *, now: float, from_scripts: bool = False) -> bool:
+    def receive(
+        self,
+        url: str,
+        headers: Iterable[tuple[str, str]],
+        *,
+        now: float,
+        from_scripts: bool = False,
+        of_login: bool = False,
+    ) -> bool:
         """Take over what the Set-Cookie headers of the response at this canonical URL say. `now`: Unix time.
-        `from_scripts`: scripts of the page have set them, which may not replace those that they cannot read. Returns
-        whether a cookie has changed."""
+        `from_scripts`: scripts of the page have set them, which may not replace those that they cannot read.
+        `of_login`: it answers a login. Returns whether a cookie has changed."""
         if registered_domain(host(url)) != self.site:
             return False
         has_changed, is_tls = False, url.startswith("https:")
@@ -37,12 +47,12 @@ class CookieJar:
                 continue
             if from_scripts and (old := self._cookies.get(cookie.identity)) is not None and old.http_only:
                 continue
-            has_changed = self._put(cookie, now) or has_changed
+            has_changed = self._put(msgspec.structs.replace(cookie, of_login=of_login), now) or has_changed
         return has_changed
 
     def put(self, cookie: Cookie) -> None:
         """Add a cookie that a person gives, in place of an older one. It is no change to be stored."""
-        self._cookies[cookie.identity] = cookie
+        self._cookies[cookie.identity] = msgspec.structs.replace(cookie, of_login=True)
 
     def header_for(self, url: str, *, now: float) -> str:
         """Return the Cookie header of a request for this canonical URL. Empty: none goes there."""
@@ -51,6 +61,7 @@ class CookieJar:
         found = [one for one in self._cookies.values() if one.goes_to(url) and not one.is_expired(now)]
         if len(found) > 1:
             found.sort(key=lambda one: (-len(one.path), one.created))
+        self._used.update((one.identity, now) for one in found)
         return "; ".join([one.text for one in found])
 
     def for_scripts(self, url: str, *, now: float) -> list[Cookie]:
@@ -62,6 +73,7 @@ class CookieJar:
         """Remove all cookies, as before a login."""
         self._changed.update(self._cookies)
         self._cookies.clear()
+        self._used.clear()
 
     @property
     def has_changes(self) -> bool:
@@ -82,6 +94,7 @@ class CookieJar:
         """Take over the cookies that the store has now. Changes that are not stored yet are kept."""
         kept = {identity: self._cookies.get(identity) for identity in self._changed}
         self._cookies = {one.identity: one for one in stored}
+        self._used = {identity: at for identity, at in self._used.items() if identity in self._cookies}
         for identity, cookie in kept.items():
             if cookie is None:
                 self._cookies.pop(identity, None)
@@ -89,12 +102,13 @@ class CookieJar:
                 self._cookies[identity] = cookie
 
     def _put(self, cookie: Cookie, now: float) -> bool:
-        """Set a cookie, or remove it if it is expired. Beyond the bound, the oldest one makes room. Returns whether
+        """Set a cookie, or remove it if it is expired. Beyond the bound, another one makes room. Returns whether
         requests now have other cookies."""
         identity = cookie.identity
         old = self._cookies.get(identity)
         if old is not None:
-            cookie = msgspec.structs.replace(cookie, created=old.created)
+            of_login = cookie.of_login or old.of_login
+            cookie = msgspec.structs.replace(cookie, created=old.created, of_login=of_login)
         if cookie.is_expired(now):
             if old is not None:
                 del self._cookies[identity]
@@ -109,11 +123,17 @@ class CookieJar:
         return is_new
 
     def _make_room(self, now: float) -> None:
-        """Remove expired cookies or, if there are none, the oldest one; of those for all hosts, before host's own."""
+        """Remove expired cookies or, if there are none, the one that was not sent for the longest time; before those of
+        the login, without which there is no session, and before secure ones."""
         gone = [one for one in self._cookies.values() if one.is_expired(now)]
-        for one in gone or [min(self._cookies.values(), key=lambda one: (one.secure, one.created))]:
+        for one in gone or [min(self._cookies.values(), key=self._worth)]:
             del self._cookies[one.identity]
+            self._used.pop(one.identity, None)
             self._changed.add(one.identity)
+
+    def _worth(self, cookie: Cookie) -> tuple[bool, bool, float, float]:
+        """Return what orders cookies by how long they are to be kept: first the one that makes room first."""
+        return cookie.of_login, cookie.secure, self._used.get(cookie.identity, cookie.created), cookie.created
 
 
 def _differs(before: float | None, after: float | None, now: float) -> bool:

@@ -255,7 +255,7 @@ class LoginSession:
                 error.response = None
                 error.set_detail("" if error.kind in _OF_ANSWERS else self._shown(error.detail))
                 raise error from None
-            self._jar.receive(request.url, answer.headers, now=self._now)
+            self._jar.receive(request.url, answer.headers, now=self._now, of_login=True)
             location = redirect_location(answer.status, answer.headers)
             if location is None:
                 return answer

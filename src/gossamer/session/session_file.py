@@ -14,6 +14,7 @@ import msgspec
 
 from gossamer.errors import BadInput, BadUrl
 from gossamer.extract.selectors import compile_css
+from gossamer.fetch.request import check_headers
 from gossamer.model.request import SPIDER_FILE
 from gossamer.policy.urls import canonical, host, registered_domain
 from gossamer.session.cookie import Cookie
@@ -24,6 +25,8 @@ _MOST_FILE_BYTES = 1024 * 1024
 """Largest session file, secret and cookie file. A larger one is some other file."""
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 """Name of an account. It becomes part of the frontier's keys: it may have no `|`, `,` or line break."""
+_HTTP_ONLY = "#HttpOnly_"
+"""Beginning of the lines of a cookies.txt with cookies that scripts may not read."""
 _SECRET_NAME = re.compile(r"pass|secret|token|key|pin\b|otp", re.IGNORECASE)
 """Names of values that a session file may not contain itself."""
 
@@ -221,6 +224,14 @@ def _steps(source: _LoginText, steps: LoginSteps | None) -> LoginSteps | None:
         _check_selector(f"{begin}: select", steps.select)
     if steps.token and "{token}" not in steps.header:
         raise BadInput(f"{begin}: header has no {{token}}. Write, for example, Authorization: Bearer {{token}}.")
+    if steps.token:
+        name, colon, value = steps.header.partition(":")
+        try:
+            check_headers(((name.strip(), value.strip()),))
+        except BadInput as error:
+            raise BadInput(f"{begin}: header: {error}. Write, for example, Authorization: Bearer {{token}}.") from None
+        if not colon or "{token}" in name:
+            raise BadInput(f"{begin}: header has no name. Write, for example, Authorization: Bearer {{token}}.")
     if steps.names_spider_file and source.folder is not None:
         return msgspec.structs.replace(steps, spider=str(source.folder / str(steps.spider)))
     if steps.basic or steps.spider:
@@ -308,9 +319,16 @@ def read_cookies(path: Path | None, text: str = "", *, site: str, now: float) ->
             row["secure"],
             now,
             row["expires"] or None,
+            row["http_only"],
         )
-        if not cookie.is_expired(now) and registered_domain(cookie.domain) == site:
-            found.append(cookie)
+        if cookie.is_expired(now) or registered_domain(cookie.domain) != site:
+            continue
+        if not cookie.is_valid:
+            raise BadInput(
+                f"{place}: the cookie {cookie.name!r:.100} has a character that no cookie has, such as a line end or a "
+                "semicolon, or is too long. Export the cookies of the site again."
+            )
+        found.append(cookie)
     if not found:
         raise BadInput(f"{place}: has no valid cookie of {site}. Export the cookies of the site again.")
     return tuple(found)
@@ -320,12 +338,13 @@ def _netscape_cookies(text: str) -> list[dict[str, Any]]:
     """Return the rows of a cookies.txt: domain, subdomains, path, secure, expiry, name and value, with tabs between."""
     found = []
     for line in text.splitlines():
-        parts = line.removeprefix("#HttpOnly_").split("\t")
+        parts = line.removeprefix(_HTTP_ONLY).split("\t")
         if len(parts) == 7 and not parts[0].startswith("#"):
             domain, subdomains, path, secure, expires, name, value = parts
             dotted = f".{domain.removeprefix('.')}" if subdomains == "TRUE" else domain.removeprefix(".")
             until = float(expires) if expires.isdecimal() else 0.0
             row = {"domain": dotted, "path": path, "secure": secure == "TRUE", "expires": until}
+            row["http_only"] = line.startswith(_HTTP_ONLY)
             found.append(row | {"name": name, "value": value})
     return found
 
@@ -342,6 +361,7 @@ def _json_cookies(place: str, text: str) -> list[dict[str, Any]]:
                 "domain": str(row["domain"]).removeprefix(".") if row.get("hostOnly") else str(row["domain"]),
                 "path": str(row.get("path", "/")),
                 "secure": bool(row.get("secure")),
+                "http_only": bool(row.get("httpOnly")),
                 "expires": max(0.0, float(row.get("expirationDate") or row.get("expires") or 0)),
             }
             for row in rows

@@ -70,6 +70,17 @@ class SiteSession:
         """Registered domain of the site."""
         return self._stored.jar.site
 
+    @property
+    def beginning(self) -> str:
+        """Sentence on how the session has begun, without secrets. Empty: without an account."""
+        if self._login is None:
+            return ""
+        if self._login.steps is None:
+            return f"begun with the cookies of the account {self._name} at {self.site}"
+        if self._login.steps.basic:
+            return f"sends user and password of the account {self._name} to {self.site}"
+        return f"logged in to {self.site} as {self._name}"
+
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def prepare(self, request_for: Callable[[str], FetchRequest], send: Exchange) -> None:

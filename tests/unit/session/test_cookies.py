@@ -2,10 +2,11 @@
 
 import time
 
+import msgspec
 import pytest
 
 from gossamer.frontier.base import MOST_COOKIES
-from gossamer.session.cookie import parse_cookie_date, parse_set_cookie
+from gossamer.session.cookie import Cookie, parse_cookie_date, parse_set_cookie
 from gossamer.session.jar import CookieJar
 from gossamer.session.site_session import SiteSession
 
@@ -146,6 +147,27 @@ def test_a_site_cannot_fill_the_jar() -> None:
         jar.receive(HTTPS, [("Set-Cookie", f"c{number}=1")], now=NOW + number)
     assert len(jar) == MOST_COOKIES
     assert jar.header_for(HTTPS, now=NOW).endswith(f"c{3 * MOST_COOKIES - 1}=1")
+
+
+def test_cookies_of_a_login_outlive_a_flood_and_those_that_are_sent_outlive_others() -> None:
+    """Also where pages set them anew, and where the jar has been stored."""
+    jar, given = CookieJar("shop.test"), parse_set_cookie("given=1; Path=/", HTTPS, now=NOW)
+    assert given is not None
+    jar.receive(HTTPS, [("Set-Cookie", "sid=1; Path=/")], now=NOW, of_login=True)
+    jar.put(given)
+    jar.receive(HTTPS, [("Set-Cookie", "sid=2; Path=/")], now=NOW)
+    jar.receive(HTTPS, [("Set-Cookie", "sent=1; Path=/")], now=NOW)
+    jar.receive(HTTPS, [("Set-Cookie", f"idle{number}=1; Path=/idle") for number in range(10)], now=NOW + 1)
+    jar.merge([msgspec.convert(msgspec.to_builtins(one), Cookie) for one in jar.take_changes().values() if one])
+    jar.put(given)
+    for number in range(MOST_COOKIES - 3):
+        assert "sent=1" in jar.header_for(HTTPS, now=NOW + 2 + number)
+        jar.receive(HTTPS, [("Set-Cookie", f"c{number}=1; Path=/x{number}")], now=NOW + 2 + number)
+    for number in range(3 * MOST_COOKIES):
+        jar.receive(HTTPS, [("Set-Cookie", f"d{number}=1; Path=/")], now=NOW + 100 + number)
+    assert len(jar) == MOST_COOKIES
+    sent = jar.header_for(HTTPS, now=NOW + 1000).split("; ")
+    assert {"sid=2", "given=1"} <= set(sent)
 
 
 def test_changes_are_those_that_matter_and_survive_a_merge() -> None:

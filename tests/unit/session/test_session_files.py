@@ -9,7 +9,7 @@ from gossamer.errors import BadInput
 from gossamer.model.crawl import Terms
 from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.policy.scope import scope_of
-from gossamer.session.session_file import read_session_file
+from gossamer.session.session_file import read_cookies, read_session_file
 
 NOW = 1_800_000_000.0
 FORM = {"form": "https://www.shop.test/login", "fields": {"email": "user", "pass": "password"}}
@@ -62,6 +62,16 @@ def test_it_may_be_toml(tmp_path: Path) -> None:
         ({"accounts": {"me": ME}, "login": {**FORM, "select": "form[["}}, "select: "),
         ({"accounts": {"me": ME}, "login": FORM, "logged_out_when": {"selector": "a[["}}, "selector: "),
         ({"accounts": {"me": ME}, "login": {**FORM, "token": "t", "header": "X: y"}}, "header has no {token}"),
+        *(
+            ({"accounts": {"me": ME}, "login": {**FORM, "token": "t", "header": header}}, words)
+            for header, words in (
+                ("Ho st: {token}", "login: header: 'Ho st' is not a valid header name"),
+                ("{token}", "login: header: '{token}' is not a valid header name"),
+                ("Content-Length: {token}", "is set by the client itself"),
+                ("X: {token}\r\nY: 1", "contains invalid characters"),
+                ("{token}: {token}", "is not a valid header name"),
+            )
+        ),
         ({"site": "shop.test", "accounts": {"me": {"cookies": "c.txt"}}}, "has no valid cookie of shop.test"),
     ],
 )
@@ -94,6 +104,34 @@ def test_cookies_of_a_browser_are_read(tmp_path: Path, exported: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("exported", "hidden"),
+    [
+        ("#HttpOnly_shop.test\tFALSE\t/\tTRUE\t0\tsid\tabc\n", True),
+        ("shop.test\tFALSE\t/\tTRUE\t0\tsid\tabc\n", False),
+        (json.dumps([{"name": "sid", "value": "abc", "domain": "shop.test", "httpOnly": True}]), True),
+        (json.dumps([{"name": "sid", "value": "abc", "domain": "shop.test", "httpOnly": False}]), False),
+    ],
+)
+def test_cookies_that_a_browser_hides_from_scripts_stay_hidden(exported: str, hidden: bool) -> None:
+    [cookie] = read_cookies(None, exported, site="shop.test", now=NOW)
+    assert cookie.http_only is hidden
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"value": "a\r\nX: y"}, {"value": "a\nb"}, {"name": "a\rb"}, {"value": "a; b=c"}, {"name": "a=b"},
+        {"value": "x" * 5000}, {"name": "", "value": ""},
+    ],
+)  # fmt: skip
+def test_a_cookie_that_no_header_may_have_is_refused_when_it_is_read(changed: dict[str, str]) -> None:
+    exported = json.dumps([{"name": "sid", "value": "abc", "domain": "shop.test", **changed}])
+    with pytest.raises(BadInput, match="has a character that no cookie has") as raised:
+        read_cookies(None, exported, site="shop.test", now=NOW)
+    assert "abc" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("path", "followed"),
     [
         ("/logout", False),
@@ -106,6 +144,71 @@ def test_cookies_of_a_browser_are_read(tmp_path: Path, exported: str) -> None:
         ("/abmelden", False),
         ("/oauth/end_session", False),
         ("/account/delete-account", False),
+        *(
+            (path, False)
+            for path in (
+                "/userLogout",
+                "/doLogout",
+                "/doLogOut",
+                "/logoutAll",
+                "/logout!",
+                "/logout,1",
+                "/~logout",
+                "/logout~",
+                "/(logout)",
+                "/api:logout",
+                "/x;logout",
+                "/x?logout",
+                "/x?u=%2Flogout",
+                "/%C2%ADlogout",
+                "/logout%20",
+                "/log%6Fut",
+                "/%4Cogout",
+                "/LogoutServlet",
+                "/account/signOutEverywhere",
+                "/Logout.aspx",
+                "/LOGOUT",
+                "/x?action=user.logout",
+                "/log.out",
+                "/log_me_out",
+                "/users/log_out",
+                "/user/LogOff2",
+                "/account/logout;jsessionid=12",
+                "/d%C3%A9connexion",
+                "/de%CC%81connexion",
+                "/deconnexion",
+                "/se-deconnecter",
+                "/ausloggen",
+                "/uitloggen",
+                "/kil%C3%A9p%C3%A9s",
+                "/cerrar-sesi%C3%B3n",
+                "/session/destroy",
+                "/sessions/end?x",
+                "/Session/Delete/",
+            )
+        ),
+        *(
+            (path, True)
+            for path in (
+                "/catalogOutlet",
+                "/blogOutage",
+                "/LogOutput",
+                "/logoutput",
+                "/signoffice",
+                "/designOffice",
+                "/SignOffice",
+                "/analogOutput",
+                "/session/destroyer",
+                "/sessions/12",
+                "/obsession/end",
+                "/abmelden-tipps",
+                "/logo/ut",
+                "/Blogoffensive",
+                "/LogoUtility",
+                "/login/out",
+                "/docs/session/destroy-hooks",
+            )
+        ),
         ("/blog/catalogout-of-stock", True),
         ("/lookout/point", True),
         ("/login", True),

@@ -61,6 +61,7 @@ def _found(settings: Settings, trace: FetchedPage) -> dict[str, Any]:
         "url": trace.url,
         "domain": registered_domain(host(trace.url)),
         "user_agent": trace.user_agent,
+        "session": trace.session,
         "hops": [_hop(hop) for hop in trace.hops],
         "success": False,
     }
@@ -185,6 +186,8 @@ def _report(found: dict[str, Any]) -> list[str]:
     lines = [f"{found['url']}   (domain {found['domain']})"]
     if found["user_agent"]:
         lines.append(f"  agent      {found['user_agent']}")
+    if found["session"]:
+        lines.append(f"  session    {found['session']}")
     for hop in found["hops"]:
         robots = hop.get("robots")
         if hop["url"] != found["url"]:
