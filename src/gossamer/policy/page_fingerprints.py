@@ -7,8 +7,13 @@ from gossamer.policy.emptiness import shown_source, text_of
 
 _TARGET = re.compile(rb"""(?:href|src|action)\s*=\s*["']?([^"'\s<>]+)""")
 _CANONICAL = re.compile(rb"""<link[^<>]*rel\s*=\s*["']?canonical""")
-_PASSING = re.compile(rb"\b(?=[\w-]*\d)[\w-]{12,}\b|\b\d\d?:\d\d(?::\d\d)?\b")
+_PASSING = re.compile(
+    rb"\b(?=[0-9a-f.]*[0-9a-f]{5})[0-9a-f]{1,4}(?:\.[0-9a-f]+){3,}\b"  # an address of a computer has shorter parts
+    rb"|\b(?=[\w-]*\d)[\w-]{12,}\b|\b\d\d?:\d\d(?::\d\d)?\b"
+)
 """Numbers of incidents and times of day, which differ from page to page."""
+_REFERENCE = re.compile(rb"&#(\d{2,3});")
+_LAST_OF_ASCII = 126
 
 
 def names_canonical(source: bytes) -> bool:
@@ -26,7 +31,9 @@ def fingerprint(source: bytes, url: str) -> int:
     )
     shown = shown_source(source)
     targets = [target for target in _TARGET.findall(shown) if own == "/" or not target.endswith(names)]
-    text = text_of(shown)
+    text = _REFERENCE.sub(
+        lambda found: found[0] if (code := int(found[1])) > _LAST_OF_ASCII else bytes([code]), text_of(shown)
+    )
     if len(own) > 2:
         for name in sorted(names, key=len, reverse=True):
             text = text.replace(name, b"")

@@ -13,7 +13,7 @@ import msgspec
 
 from gossamer.model.record import RefusalKind
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Version of the rules, which records of refused pages name."""
 
 MOST_BYTES: Final = 48 * 1024
@@ -55,13 +55,15 @@ class RefusalRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     most_links: int | None = None
     most_text: int | None = None
     """Largest number of characters that the page shows beside its links."""
+    most_fields: int | None = None
+    """Largest number of fields that a reader fills in. A form of a contact has some, a wall has none."""
     is_shell: bool = False
     """The page shows its reader next to nothing, and no link, and has scripts that may build the rest. Not for pages
     that a browser builds, or has built."""
     redirects_to_consent: bool = False
     """The request was redirected from an ordinary URL to one where consent is asked for."""
     spares: tuple[str, ...] = ()
-    """Parts of paths. A request for a path with one of them, or for the root of the site, is for what it gets."""
+    """Words of paths. A request for a path with one of them, or for the root of the site, is for what it gets."""
     redirects_to_login: bool = False
     """The request was redirected from an ordinary path to one of a login."""
     leads_back: bool = False
@@ -77,6 +79,19 @@ _TITLES_OF_LOGIN: Final = (
     "log in", "login", "sign in", "signin", "please log in", "please sign in", "log in to continue",
     "sign in to continue", "login required", "log in to your account", "sign in to your account",
     "anmelden", "anmeldung", "connexion", "se connecter", "iniciar sesión", "accedi",
+)  # fmt: skip
+
+_TITLES_OF_DENIED: Final = (
+    "access denied", "403 forbidden", "forbidden", "403", "403 access denied", "error 403", "you have been blocked",
+    "sorry, you have been blocked", "request blocked", "your request has been blocked", "blocked", "access blocked",
+    "zugriff verweigert", "accès refusé", "acceso denegado", "accesso negato", "доступ запрещен", "доступ запрещён",
+)  # fmt: skip
+_SENTENCES_OF_DENIED: Final = (
+    "been blocked", "is blocked", "was blocked", "don't have permission", "do not have permission", "not authorized",
+    "not allowed to access", "access is denied", "access to this", "contact the administrator",
+    "contact the site", "contact the owner", "contact support", "security service", "security reasons",
+    "wurde gesperrt", "wurde blockiert", "keine berechtigung", "pas autorisé", "no tiene permiso",
+    "non hai il permesso",
 )  # fmt: skip
 
 _NOT_FOUND: Final = (
@@ -132,7 +147,7 @@ _DIRECTIONS: Final = (
     *(f"{noun} you're looking for" for noun in ("page", "product", "item", "article", "job")),
     "requested page", "requested url", "requested resource", "mistyped", "typed incorrectly", "typed the address",
     "check the address", "check the url", "check the spelling", "back to the home", "return to the home",
-    "go to the home", "go to our home", "back to home", "go home", "me home", "return home", "continue shopping",
+    "go to the home", "go to our home", "back to home", "go home", "me home", "return home",
     "to our homepage", "to the homepage", "to homepage", "to the start page", "zur startseite", "gesuchte",
     "angeforderte", "aufgerufene seite", "que vous cherchez", "que vous recherchez", "demandée", "à l'accueil",
     "page d'accueil", "que buscas", "que busca", "solicitada", "al inicio", "richiesta", "alla home", "que procura",
@@ -163,9 +178,8 @@ _OF_ARTICLES: Final = (
 _TITLES_OF_CONSENT: Final = (
     "before you continue", "before you continue to google", "before you continue to google search",
     "before you continue to youtube", "bevor sie fortfahren", "bevor sie zu google weitergehen", "avant de continuer",
-    "antes de continuar", "prima di continuare", "voordat je verdergaat", "cookie consent", "consent",
-    "consent required",
-    "your consent", "we need your consent", "privacy gate", "dpg media privacy gate", "cookie wall", "cookiewall",
+    "antes de continuar", "prima di continuare", "voordat je verdergaat", "cookie consent",
+    "consent required", "we need your consent", "privacy gate", "dpg media privacy gate", "cookie wall", "cookiewall",
     "cookies required", "we value your privacy", "we care about your privacy", "your privacy is important to us",
     "zustimmung", "zustimmung erforderlich", "ihre zustimmung", "einwilligung", "wir respektieren ihre privatsphäre",
     "ihre privatsphäre ist uns wichtig", "weiter mit werbung", "weiterlesen mit werbung", "votre vie privée",
@@ -223,9 +237,10 @@ RULES: Final = (
     RefusalRule(
         name="cloudflare_challenge",
         kind="challenge",
-        statuses=(403, 429, 503),
+        statuses=(200, 403, 429, 503),
         titles=("just a moment...", "please wait...", "attention required!"),
         source=("/cdn-cgi/challenge-platform/",),
+        most_links=5,
     ),
     RefusalRule(
         name="cloudflare_checking",
@@ -355,6 +370,14 @@ RULES: Final = (
     ),
     RefusalRule(name="human", kind="captcha", statuses=(403, 429), source=("id=px-captcha", "_pxappid"), most_links=5),
     RefusalRule(
+        name="human_page",
+        kind="captcha",
+        statuses=(200,),
+        titles=("access to this page has been denied", "access to this page has been denied."),
+        source=("px-captcha",),
+        most_links=5,
+    ),
+    RefusalRule(
         name="google_sorry",
         kind="captcha",
         statuses=(429, 503),
@@ -384,6 +407,7 @@ RULES: Final = (
             source=(f"class={widget}", "data-sitekey="),
             most_bytes=16384,
             most_links=5,
+            most_fields=0,
         )
         for widget in ("g-recaptcha", "h-captcha", "cf-turnstile")
     ),
@@ -391,27 +415,40 @@ RULES: Final = (
     RefusalRule(
         name="cloudflare_denied",
         kind="denied",
-        statuses=(403, 429),
+        statuses=(200, 403, 429),
         titles=("attention required!", "access denied"),
-        source=("cf-error-details",),
+        source=("id=cf-error-details",),
+        lacks=_OF_ARTICLES,
     ),
     RefusalRule(
         name="akamai",
         kind="denied",
-        statuses=(403,),
+        statuses=(200, 403, 503),
         titles=("access denied",),
-        source=("you don't have permission to access", "reference"),
-        header=("server", "akamaighost"),
+        source=("you don't have permission to access",),
+        any_source=("errors.edgesuite.net", "errors&#46;edgesuite&#46;net", "reference&#32;&#35;", "reference #"),
+        lacks=_OF_ARTICLES,
         most_bytes=4096,
     ),
-    *(
-        RefusalRule(
-            name=name, kind="denied", statuses=(403,), titles=("access denied",), source=(source,), most_bytes=4096
-        )
-        for name, source in (
-            ("akamai_edgesuite", "errors.edgesuite.net"),
-            ("akamai_edgesuite_encoded", "errors&#46;edgesuite&#46;net"),
-        )
+    RefusalRule(
+        name="akamai_edgesuite",
+        kind="denied",
+        statuses=(403,),
+        titles=("access denied",),
+        any_source=("errors.edgesuite.net", "errors&#46;edgesuite&#46;net"),
+        most_bytes=4096,
+    ),
+    RefusalRule(
+        name="denied_title_and_heading",
+        kind="denied",
+        statuses=(200,),
+        titles=_TITLES_OF_DENIED,
+        headings=_TITLES_OF_DENIED,
+        says=_SENTENCES_OF_DENIED,
+        lacks=_OF_ARTICLES,
+        most_bytes=8192,
+        most_links=3,
+        most_text=600,
     ),
     RefusalRule(
         name="cloudfront",
@@ -468,7 +505,12 @@ RULES: Final = (
     RefusalRule(name="vercel_denied", kind="denied", statuses=(403,), header=("x-vercel-mitigated", "deny")),
     # --- walls of logins
     RefusalRule(
-        name="login_redirect", kind="login", redirects_to_login=True, source=("<form", "type=password"), most_links=60
+        name="login_redirect",
+        kind="login",
+        redirects_to_login=True,
+        source=("<form",),
+        any_source=("type=password", "type=email", "name=email", "name=username", "name=identifier", "name=login"),
+        most_links=60,
     ),
     RefusalRule(
         name="login_form",

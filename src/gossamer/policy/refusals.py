@@ -4,6 +4,8 @@ No tree of the page is made: signs are searched in the source. `may_be_refused` 
 success, and must stay within a few microseconds; `find` is only for those where it is True, and for errors.
 """
 
+import codecs
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -54,6 +56,12 @@ _REFERENCES: Final = (
     ("&laquo;", "|"), ("&hellip;", "..."), ("&#124;", "|"), ("&bull;", "|"),
 )  # fmt: skip
 """References to characters that titles have; all others would cost time for each page."""
+_INPUT: Final = re.compile(r"<input\b[^<>]*")
+_UNFILLED: Final = re.compile(r"\btype\s*=\s*'?(?:hidden|submit|button|image|reset)\b")
+"""Kinds of inputs that are not filled in."""
+_CHARSET: Final = re.compile(rb"charset\s*=\s*[\"']?([\w-]{2,40})")
+_OF_UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UNREADABLE: Final = "\ufffd"
 _ENDS_OF: Final = {b"<title": b"</", b"<h1": b"</h1"}
 _ENDS: Final = (".", "!", "?")
 
@@ -91,7 +99,7 @@ class RefusalFinder:
         if size > MOST_BYTES:
             title = _begin_of(body, b"<title", _TITLE_WITHIN) if size <= LARGEST_BYTES else ""
             return bool(title) and self._is_of_large(_parts(title))
-        if status != 200 or redirected:
+        if status != 200 or redirected or body.startswith(_OF_UTF_16):
             return True
         if self._sought:
             source = body.lower().replace(b'"', b"")
@@ -100,9 +108,14 @@ class RefusalFinder:
                 return True
         title = _begin_of(body, b"<title", _TITLE_WITHIN)
         if title:
-            parts = _parts(title)
-            if not self._titles.isdisjoint(parts) or any(part.endswith(self._ends) for part in parts):
+            if not title.isascii() and _UNREADABLE in title:  # in an older encoding, which `find` reads
                 return True
+            parts = _parts(title)
+            if not self._titles.isdisjoint(parts):
+                return True
+            for part in parts:  # not `any`: a generator costs as much as all of the loop
+                if part.endswith(self._ends):
+                    return True
         elif size <= _UNTITLED_BYTES:
             source = body.lower()
             if any(each in source for each in self._untitled):
@@ -135,7 +148,8 @@ class RefusalFinder:
         builds the page, or has built it, or would change nothing in it."""
         if len(body) > LARGEST_BYTES or (status not in self._statuses and not 200 <= status < 300):
             return None
-        page = _Evidence(status, headers, body, url, requested)
+        headers = list(headers)
+        page = _Evidence(status, headers, _in_utf_8(headers, body), url, requested)
         for rule in self._rules:
             if rule.is_shell and is_built:
                 continue
@@ -210,12 +224,17 @@ class _Evidence:
             if links > rule.most_links:
                 return None
             found.append(f"links {links}")
+        if rule.most_fields is not None:
+            fields = sum(_UNFILLED.search(each) is None for each in _INPUT.findall(self._source))
+            if fields > rule.most_fields:
+                return None
+            found.append(f"fields {fields}")
         return found
 
     def _of_request(self, rule: RefusalRule) -> list[str] | None:
         if rule.spares:
             path = urlsplit(self._requested).path.lower()
-            if path in ("", "/") or any(part in path for part in rule.spares):
+            if path in ("", "/") or any(_has_word(path, word) for word in rule.spares):
                 return None
         if rule.redirects_to_consent:
             is_moved = _asks_for_consent(self._url) and not _asks_for_consent(self._requested)
@@ -279,6 +298,22 @@ class _Evidence:
         return ""
 
 
+def _in_utf_8(headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
+    """Return a body in UTF-8. It is read in the encoding that it names, if it is none of UTF-8."""
+    if body.startswith(_OF_UTF_16):
+        return body.decode("utf-16", "replace").encode()
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        kinds = [value for name, value in headers if name.lower() == "content-type"]
+        named = _CHARSET.search(" ".join(kinds).lower().encode()) or _CHARSET.search(body[:_TITLE_WITHIN].lower())
+        try:
+            return body.decode(named[1].decode() if named else "cp1252", "replace").encode()
+        except LookupError:
+            return body
+    return body
+
+
 def _title(source: str) -> str:
     """Return the title of a page, of its source in lower case; empty: it has none."""
     begin = source.find("<title")
@@ -292,12 +327,12 @@ def _begin_of(body: bytes, tag: bytes, within: int) -> str:
     does."""
     begin = body.find(tag, 0, within)
     if begin < 0:
-        begin = body.find(b"<TITLE", 0, within) if tag == b"<title" else -1  # pages of those days have one
+        begin = body.find(tag.upper(), 0, within)  # pages of those days have them
         if begin < 0:
             return ""
-    text = body[begin : begin + 2 * _TITLE_CHARACTERS].partition(_ENDS_OF[tag])[0].partition(b">")[2]
+    text = body[begin : begin + 2 * _TITLE_CHARACTERS].lower().partition(_ENDS_OF[tag])[0].partition(b">")[2]
     if b"<" in text:  # there are elements in it
-        text = b" ".join(b" ".join(part.rpartition(b">")[2] for part in text.split(b"<")).split())
+        text = b" ".join(b" ".join([part.rpartition(b">")[2] for part in text.split(b"<")]).split())
     return text.decode("utf-8", "replace").lower()
 
 
@@ -345,6 +380,17 @@ def _asks_for_consent(url: str) -> bool:
     return not set(labels[:-1]).isdisjoint(_CONSENT_LABELS) or any(
         segment.startswith(_CONSENT_SEGMENTS) for segment in parts.path.split("/")
     )
+
+
+def _has_word(path: str, word: str) -> bool:
+    """Return whether a path has a word or words, or their plural: `/terrorism` has no `error`."""
+    at = path.find(word)
+    while at >= 0:
+        after = path[at + len(word) :].removeprefix("s")
+        if not path[at - 1 : at].isalnum() and not after[:1].isalnum():
+            return True
+        at = path.find(word, at + 1)
+    return False
 
 
 def _is_login(url: str) -> bool:

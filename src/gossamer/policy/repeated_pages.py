@@ -21,6 +21,9 @@ _SITES: Final = 1024
 """Titles of sites that are remembered, and as many older ones."""
 _TITLE_WITHIN: Final = 2048
 _TITLE_BYTES: Final = 200
+_BEGIN_BYTES: Final = 64
+_BEGINS: Final = (b"<html", b"<!doc", b"<head", b"<body")
+"""Beginnings of pages, which data do not have."""
 
 
 class _AlikePages:
@@ -54,10 +57,10 @@ class RepeatedPages:
         size = len(body)
         if size > MOST_BYTES:
             return False
-        begin = body.find(b"<title", 0, _TITLE_WITHIN)
-        if begin < 0:
+        title = _title(body)
+        if title is None:
             return False
-        alike = self._of(crawl, host, body[begin : begin + _TITLE_BYTES].partition(b"</")[0], size)
+        alike = self._of(crawl, host, title, size)
         if alike.known and abs(size - alike.known_size) <= _NEARLY_BYTES:
             return True
         if abs(size - alike.size) > _NEARLY_BYTES:
@@ -72,8 +75,7 @@ class RepeatedPages:
         None: it is not, or it names the address that it is a copy of (`rel=canonical`)."""
         from gossamer.policy.page_fingerprints import fingerprint, names_canonical  # late: few pages get here
 
-        begin = body.find(b"<title", 0, _TITLE_WITHIN)
-        title = body[begin : begin + _TITLE_BYTES].partition(b"</")[0]
+        title = _title(body) or b""
         alike = self._of(crawl, host, title, len(body))
         source = body.lower()
         if names_canonical(source):
@@ -82,10 +84,9 @@ class RepeatedPages:
         text = fingerprint(source, url)
         if text == alike.known:
             name = title.partition(b">")[2].decode("utf-8", "replace").strip()
-            evidence = [
-                "status 200", f"title {name}", f"the same page as at {SAME} other paths, such as {alike.paths[0]}",
-                f"size {len(body)}", "no canonical URL",
-            ]  # fmt: skip
+            evidence = ["status 200", f"title {name}" if name else "no title"]
+            evidence.append(f"the same page as at {SAME} other paths, such as {alike.paths[0]}")
+            evidence += [f"size {len(body)}", "no canonical URL"]
             return PageRefusal(kind="same", rule="same_page", evidence=evidence, version=VERSION)
         if text != alike.compared:
             alike.compared, alike.count, alike.paths = text, alike.count if not alike.compared else 0, []
@@ -105,3 +106,14 @@ class RepeatedPages:
                 self._old, self._new = self._new, {}
             alike = self._new[key] = self._old.pop(key) if key in self._old else _AlikePages(size)
         return alike
+
+
+def _title(body: bytes) -> bytes | None:
+    """Return the beginning of the title of a page, with its tag; empty: the page has none that begins within so many
+    bytes. None: this is no page."""
+    begin = body.find(b"<title", 0, _TITLE_WITHIN)
+    if begin < 0:
+        begin = body.find(b"<TITLE", 0, _TITLE_WITHIN)
+    if begin >= 0:
+        return body[begin : begin + _TITLE_BYTES].partition(b"</")[0]
+    return b"" if body[:_BEGIN_BYTES].lstrip()[:5].lower() in _BEGINS else None

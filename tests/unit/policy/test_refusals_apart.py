@@ -14,7 +14,8 @@ import yaml
 from gossamer.policy.refusals import find_refusal, may_be_refused
 
 SITE = "https://shop.example"
-FILES = ("refusals_apart.yaml", "refusals_written.yaml", "refusals_apart_3.yaml", "refusals_apart_4.yaml")
+FILES = ("refusals_apart.yaml", "refusals_written.yaml", "refusals_apart_3.yaml", "refusals_apart_4.yaml",
+         "refusals_apart_5.yaml")  # fmt: skip
 
 
 def pages(name: str) -> list[dict[str, Any]]:

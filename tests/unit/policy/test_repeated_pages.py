@@ -41,6 +41,25 @@ def test_the_same_page_under_many_paths_is_a_refusal_from_then_on() -> None:
     assert refused(pages, "/p/x", BLOCKED.format(path="/p/x", nonce=1), crawl="b") is None
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '<HTML><HEAD><TITLE>Access Denied</TITLE></HEAD><BODY>No permission to access "http&#58;&#47;&#47;shop&#46;test'
+        '&#47;p&#47;{n}" on this server.<P>Reference&#32;&#35;18&#46;{n:x}c351ab8&#46;15573{n:05}&#46;a4e{n:x}</BODY>',
+        "<html><body><p>Blocked by policy.</body></html>",
+    ],
+)
+def test_tags_in_capitals_encoded_addresses_and_missing_titles_hide_no_refusal(body: str) -> None:
+    pages = RepeatedPages()
+    assert [refused(pages, f"/p/{n}", body.format(n=n)) for n in range(MANY)][-1] is not None
+
+
+def test_pages_about_addresses_of_computers_are_none() -> None:
+    pages = RepeatedPages()
+    body = "<html><title>Address</title><p>The computer 192.168.0.{n} is on."
+    assert {refused(pages, f"/p/{n}", body.format(n=n)) for n in range(MANY)} == {None}
+
+
 INNOCENT: dict[str, Callable[[int], tuple[str, str]]] = {
     "views of one path": lambda n: (f"/list?page={n}", "<title>List</title><p>Nothing here."),
     "copies that name their original": lambda n: (
