@@ -69,6 +69,8 @@ class LoginSession:
         """URL of the page with the form of the login. Empty: it is not known."""
         self.form: LoginForm | None = None
         """Form by which the login was sent. None: it was not sent by one."""
+        self.form_fields: frozenset[str] = frozenset()
+        """Names of its fields that the login has filled."""
 
     async def log_in(self, account: Account) -> tuple[tuple[str, str], ...]:
         """Log in, and return the headers that pages of the site then get. Raises LoginFailed, and FetchError if another
@@ -118,7 +120,7 @@ class LoginSession:
                 f"{steps.form} does not have. Log in by the method of a spider, which can send it."
             )
         self._check_answer(answer, account)
-        self.form = form
+        self.form, self.form_fields = form, frozenset(values)
         named = self._form_of(answer) if steps.select else None
         forms = [*([named] if named else ()), *forms_with_password(answer.body, answer.url, _encoding(answer))]
         again = next((other for other in forms if other.is_like(form, values)), None)
@@ -194,7 +196,7 @@ class LoginSession:
         client = LoginClient(account, self._exchange, self._check_target, self._shown)
         try:
             await spider.login(client)
-            self.form_page, self.form = client.form_page, client.form
+            self.form_page, self.form, self.form_fields = client.form_page, client.form, client.form_fields
             headers = tuple(client.headers.items())
             check_headers(headers)
         except (LoginFailed, FetchError, FrontierError):

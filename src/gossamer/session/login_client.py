@@ -85,7 +85,9 @@ class LoginClient:
         self.form_page = ""
         """URL of the page whose form was sent last. Pages that lead there are those of a visitor. Empty: none was."""
         self.form: LoginForm | None = None
-        """That form."""
+        """That form. A page that has it is that of a visitor, too."""
+        self.form_fields: frozenset[str] = frozenset()
+        """Names of its fields that were filled."""
         self._exchange = exchange
         self._check_url = check_url
         self._shown = shown
@@ -118,7 +120,7 @@ class LoginClient:
         if form.method != "POST":
             raise LoginFailed(f"The form at {self._shown(page.url)} is sent by GET: the secrets would be in a URL.")
         self._check_url(form.action, page.url)
-        self.form_page, self.form = page.url, form
+        self.form_page, self.form, self.form_fields = page.url, form, frozenset(values)
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Referer": page.url, **dict(form.headers)}
         return LoginAnswer(await self._exchange(form.action, form.filled(dict(values)).encode(), headers))
 

@@ -51,6 +51,8 @@ class SiteSession:
         self._form_page = login.steps.form if login is not None and login.steps is not None else ""
         self._form: LoginForm | None = None
         """Form by which the session has begun. None: it is not known."""
+        self._form_fields = frozenset(login.steps.fields if login is not None and login.steps is not None else ())
+        """Names of the fields of that form that the login fills."""
         self._lock = asyncio.Lock()
         self._is_ready = False
         self.number = 0
@@ -200,8 +202,7 @@ class SiteSession:
     def _has_login_form(self, fetched: FetchResponse, url: str) -> bool:
         """Return whether a page has the form by which the session has begun, as many sites show it in place of what
         only members see."""
-        steps = self._login.steps if self._login is not None else None
-        if steps is None or not steps.fields or not steps.form or _PASSWORD.search(fetched.body) is None:
+        if not self._form_page or not self._form_fields or _PASSWORD.search(fetched.body) is None:
             return False
         content_type = content_type_of(header_lines(fetched.headers, "content-type"))
         if not is_html(content_type, fetched.body, fetched.headers):
@@ -212,12 +213,9 @@ class SiteSession:
     def _is_login_form(self, form: LoginForm, url: str) -> bool:
         """Return whether a form logs in. Of a session that began elsewhere, only the fields of the form and the page of
         the login are known."""
-        assert self._login is not None
-        assert self._login.steps is not None
-        names = self._login.steps.fields
-        if self._form is not None and form.is_like(self._form, names):
+        if self._form is not None and form.is_like(self._form, self._form_fields):
             return True
-        return form.asks_for(names) and (self._is_login_page(form.action) or form.action == url)
+        return form.asks_for(self._form_fields) and (self._is_login_page(form.action) or form.action == url)
 
     def _is_of_login(self, url: str) -> bool:
         """Return whether a redirect to a URL leads to the login."""
@@ -257,7 +255,7 @@ class SiteSession:
                 raise LoginFailed(
                     f"{self.site} shows {_MOST_VISITOR_PAGES} pages in a row as to a visitor who is not logged in, "
                     f"right after the login of {self._name}. Check the account, and logged_out_when in the "
-                    "session file."
+                    "session file (form: false, if pages of members have the form of the login)."
                 )
             return False
 
@@ -296,6 +294,7 @@ class SiteSession:
         self._headers = await session.log_in(self.account)
         self._used_tls, self._form_page = self._used_tls or session.used_tls, session.form_page
         self._form = session.form
+        self._form_fields = session.form_fields or self._form_fields
         self._hidden = _HIDDEN.union(name.lower() for name, _ in self._headers)
         self._has_page = False
         self.number += 1

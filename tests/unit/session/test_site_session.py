@@ -3,6 +3,7 @@
 import pytest
 
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, Timings
+from gossamer.session.login_client import LoginClient
 from gossamer.session.session_file import Account, LoggedOutSigns, LoginSteps, SiteLogin
 from gossamer.session.site_session import SiteSession
 
@@ -26,8 +27,8 @@ async def test_a_password_that_went_over_tls_does_not_go_without() -> None:
     assert carried == [True, True, False, True, False]
 
 
-def page(body: str, url: str, **changed: object) -> FetchResponse:
-    lines = [("Content-Type", "text/html"), *changed.pop("lines", ())]  # type: ignore[misc]
+def page(body: str, url: str) -> FetchResponse:
+    lines = [("Content-Type", "text/html")]
     return FetchResponse(
         url, 200, "OK", "1.1", lines, b"", b"", body.encode(), None, False, "127.0.0.1", 443, False, Timings(), 0
     )
@@ -37,16 +38,25 @@ LOGIN_PAGE = "https://shop.test/login"
 FORM = '<form action="/in" method="post"><input name="u"><input type="password" name="p"></form>'
 
 
-async def logged_in(**signs: bool) -> SiteSession:
+class Spider:
+    """Logs in by the same form."""
+
+    async def login(self, session: LoginClient) -> None:
+        values = {"u": session.account, "p": session.values["password"]}
+        await session.submit(await session.get(LOGIN_PAGE), values)
+
+
+async def logged_in(spider: Spider | None = None, **signs: bool) -> SiteSession:
     """A session that has begun by the form."""
 
     async def send(request: FetchRequest) -> FetchResponse:
         body = FORM if request.method == "GET" else "<h1>Welcome</h1>"
-        return page(body, request.url, lines=[("Set-Cookie", "sid=1; Path=/")])
+        return page(body, request.url)
 
     account = Account("me", {"user": "me", "password": "secret"})
-    steps = LoginSteps(form=LOGIN_PAGE, fields={"u": "user", "p": "password"})
-    login = SiteLogin("shop.test", (account,), steps, LoggedOutSigns(**signs), (), "site")
+    by_form = LoginSteps(form=LOGIN_PAGE, fields={"u": "user", "p": "password"})
+    steps = LoginSteps(spider=True) if spider else by_form
+    login = SiteLogin("shop.test", (account,), steps, LoggedOutSigns(**signs), (), "site", spider)
     session = SiteSession("shop.test", None, login, account)
     await session.prepare(FetchRequest, send)
     return session
@@ -72,5 +82,6 @@ async def logged_in(**signs: bool) -> SiteSession:
 async def test_a_page_with_the_form_of_the_login_is_that_of_a_visitor(body: str, is_out: bool) -> None:
     """Not one with another form for a password."""
     url = "https://shop.test/p/1"
-    assert (await logged_in()).is_logged_out(page(body, url), url=url, requested=url) is is_out
+    for session in (await logged_in(), await logged_in(Spider())):
+        assert session.is_logged_out(page(body, url), url=url, requested=url) is is_out
     assert not (await logged_in(form=False)).is_logged_out(page(body, url), url=url, requested=url)
