@@ -8,9 +8,9 @@ IN_A_ROW: Final = 10
 """Refusals of a host without a page between them from which a person is told, and its domain rests longer. Fewer would
 also be found on sites with some pages that need a login."""
 _FIRST_SECONDS: Final = 10.0
-_LONGEST_SECONDS: Final = 80.0
-"""Shortest and longest rest. Shorter ones send more requests that are refused; longer ones make a crawl slow where a
-site refuses only some pages."""
+"""Shortest rest. Shorter ones send more requests that are refused."""
+LONGEST_SECONDS: Final = 80.0
+"""Longest rest. Longer ones make a crawl slow where a site refuses only some pages."""
 _OF_CLIENT: Final = ("challenge", "captcha")
 """Kinds that are about the client, whatever it asks for: the first one is worth a rest."""
 _OF_MANY: Final = ("denied", "consent", "same")
@@ -25,4 +25,9 @@ def rest_seconds(kind: RefusalKind, in_a_row: int) -> float:
         doublings -= 1
     elif kind not in _OF_CLIENT:
         return 0.0
-    return 0.0 if doublings < 0 else min(_FIRST_SECONDS * 2.0 ** min(doublings, 16), _LONGEST_SECONDS)
+    return 0.0 if doublings < 0 else min(_FIRST_SECONDS * 2.0 ** min(doublings, 16), LONGEST_SECONDS)
+
+
+def rests(kind: str) -> bool:
+    """Return whether the domain of a host rests after many refusals of this kind in a row."""
+    return kind in _OF_CLIENT or kind in _OF_MANY

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gossamer.policy.refusal_rests import IN_A_ROW
+from gossamer.policy.refusal_rests import IN_A_ROW, LONGEST_SECONDS, rests
 from gossamer.policy.refusal_rules import BY_SITE
 from gossamer.policy.retry import MISSING, REFUSED
 from gossamer.policy.words import counted, explain, reason_counts
@@ -61,9 +61,11 @@ class RefusingHosts:
         count = self.in_a_row[host] = self.in_a_row.get(host, 0) + 1
         if count == IN_A_ROW and self._troubles is not None:
             title, advice = explain(reason)
-            verb = "refused" if reason.removeprefix(REFUSED) in BY_SITE else "sent empty shells in place of"
+            kind = reason.removeprefix(REFUSED)
+            verb = "refused" if kind in BY_SITE else "sent empty shells in place of"
             refused = f"{host} has {verb} {count} pages in a row, and sent none between them"
-            self._troubles.update(_TROUBLE, f"{refused}. {title}. {advice}")
+            rest = f" It rests for up to {LONGEST_SECONDS:.0f} s at a time until it sends pages again." * rests(kind)
+            self._troubles.update(_TROUBLE, f"{refused}. {title}. {advice}{rest}")
 
     def on_page(self, host: str) -> None:
         """Record a page of a host."""

@@ -22,6 +22,7 @@ def test_a_host_that_refuses_many_in_a_row_is_a_trouble_until_it_sends_a_page() 
     hosts.on_refusal("b.test", "refused_denied")
     assert list(troubles.current) == ["refusals"]
     assert told[0].startswith("a.test has refused 10 pages in a row")
+    assert "It rests for up to 80 s at a time" in told[0]
     assert hosts.shown() == {"a.test": IN_A_ROW}
     hosts.on_page("b.test")
     assert list(troubles.current) == ["refusals"]
@@ -68,3 +69,4 @@ def test_pages_that_are_missing_or_empty_are_no_refusals_by_the_site() -> None:
         hosts.on_refusal("shell.test", "refused_empty")
     assert hosts.shown() == {"shell.test": IN_A_ROW}
     assert told[0].startswith("shell.test has sent empty shells in place of 10 pages in a row")
+    assert "rests" not in told[0]
