@@ -13,7 +13,7 @@ import msgspec
 
 from gossamer.model.record import RefusalKind
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Version of the rules, which records of refused pages name."""
 
 MOST_BYTES: Final = 48 * 1024
@@ -60,6 +60,8 @@ class RefusalRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     is_shell: bool = False
     """The page shows its reader next to nothing, and no link, and has scripts that may build the rest. Not for pages
     that a browser builds, or has built."""
+    is_script: bool = False
+    """The first text of `source` is in a small page that has scripts, and few links and paragraphs."""
     redirects_to_consent: bool = False
     """The request was redirected from an ordinary URL to one where consent is asked for."""
     spares: tuple[str, ...] = ()
@@ -163,6 +165,8 @@ _SENTENCES_OF_NOT_FOUND: Final = (
     "bestaat niet", "nie istnieje", "не существует",
 )  # fmt: skip
 _SPARED_BY_NOT_FOUND: Final = ("404", "410", "not-found", "not_found", "notfound", "error", "missing")
+_OF_QUESTIONS_ASKED: Final = ("faq", "help", "kb", "support", "troubleshooting", "docs")
+"""Words of paths of pages that may be about a message, such as that something was not found."""
 _OF_ARTICLES: Final = (
     "<article",
     "<time",
@@ -368,6 +372,16 @@ RULES: Final = (
     RefusalRule(
         name="datadome", kind="captcha", statuses=(403, 429), source=("captcha-delivery.com", "var dd="), most_links=2
     ),
+    RefusalRule(
+        name="datadome_page",
+        kind="captcha",
+        statuses=(200,),
+        source=("captcha-delivery.com", "var dd="),
+        lacks=_OF_ARTICLES,
+        is_script=True,
+        most_links=2,
+        most_text=200,
+    ),
     RefusalRule(name="human", kind="captcha", statuses=(403, 429), source=("id=px-captcha", "_pxappid"), most_links=5),
     RefusalRule(
         name="human_page",
@@ -508,9 +522,23 @@ RULES: Final = (
         name="login_redirect",
         kind="login",
         redirects_to_login=True,
-        source=("<form",),
-        any_source=("type=password", "type=email", "name=email", "name=username", "name=identifier", "name=login"),
+        source=("<form", "type=password"),
         most_links=60,
+    ),
+    *(
+        RefusalRule(  # the name is asked for first, and the password on the next page
+            name=f"login_redirect_{sign}",
+            kind="login",
+            redirects_to_login=True,
+            titles=_TITLES_OF_LOGIN if sign == "title" else (),
+            headings=_TITLES_OF_LOGIN if sign == "heading" else (),
+            source=("<form",),
+            any_source=("type=email", "name=email", "name=username", "name=identifier", "name=login"),
+            lacks=_OF_ARTICLES,
+            most_links=60,
+            most_text=700,
+        )
+        for sign in ("title", "heading")
     ),
     RefusalRule(
         name="login_form",
@@ -571,7 +599,7 @@ RULES: Final = (
         lacks=_OF_ARTICLES,
         most_bytes=LARGEST_BYTES,
         most_text=700,
-        spares=_SPARED_BY_NOT_FOUND,
+        spares=(*_SPARED_BY_NOT_FOUND, *_OF_QUESTIONS_ASKED),
     ),
     # --- shells: scripts would build the page
     RefusalRule(

@@ -18,6 +18,8 @@ _TITLE_WITHIN: Final = 2048
 page."""
 _HEADING_WITHIN: Final = 4096
 """Bytes from the beginning in which the heading of a page is searched."""
+_CAPITALS_WITHIN: Final = 2048
+"""Bytes from the beginning in which tags in capitals are searched. Most pages have none, and all pay for the search."""
 _SHELL_BYTES: Final = 16 * 1024
 """Largest page that may be a shell. More cost time for each page without links."""
 _SCRIPT_WITHIN: Final = 2048
@@ -30,9 +32,10 @@ _FEW_PARAGRAPHS: Final = 4
 """Paragraphs that a shell does not have."""
 
 
-_LOGIN_SEGMENTS: Final = frozenset(
-    ("login", "log-in", "log_in", "signin", "sign-in", "sign_in", "wp-login", "logon", "anmelden", "connexion")
-)
+_LOGIN_SEGMENTS: Final = frozenset((
+    "login", "log-in", "log_in", "signin", "sign-in", "sign_in", "wp-login", "logon", "anmelden", "connexion", "auth",
+    "sso",
+))  # fmt: skip
 """Segments of paths that are those of a login, without their extensions."""
 _ABOUT_LOGINS: Final = frozenset(("help", "docs", "faq", "kb"))
 """Segments of paths of pages that are about logins."""
@@ -59,6 +62,9 @@ _REFERENCES: Final = (
 _INPUT: Final = re.compile(r"<input\b[^<>]*")
 _UNFILLED: Final = re.compile(r"\btype\s*=\s*'?(?:hidden|submit|button|image|reset)\b")
 """Kinds of inputs that are not filled in."""
+_AROUND_EQUALS: Final = re.compile(r"\s{1,8}=\s{0,8}|=\s{1,8}")
+_CYRILLIC: Final = re.compile(rb"[\xc0-\xff]{4}")
+"""Letters of a word in cp1251. Words of languages with Latin letters have one or two such letters in a row."""
 _CHARSET: Final = re.compile(rb"charset\s*=\s*[\"']?([\w-]{2,40})")
 _OF_UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UNREADABLE: Final = "\ufffd"
@@ -87,7 +93,12 @@ class RefusalFinder:
         )
         self._headings = frozenset(heading for rule in of_pages for heading in rule.headings)
         self._ends = tuple(end for rule in of_pages for end in rule.ends)
-        self._of_shells = tuple(text.encode() for rule in of_pages if rule.is_shell for text in rule.any_source)
+        self._of_shells = tuple(
+            text.encode()
+            for rule in of_pages
+            if rule.is_shell or rule.is_script
+            for text in (rule.any_source if rule.is_shell else rule.source[:1])
+        )
         untitled = [rule for rule in of_pages if rule.source and not rule.titles and not rule.redirects_to_login]
         self._untitled = tuple(rule.source[0].encode() for rule in untitled if rule.name not in self._own)
         self._sought = tuple(rule.source[0].encode() for rule in untitled if rule.name in self._own)
@@ -176,6 +187,7 @@ class _Evidence:
         self._title = _title(lowered)
         self._source = lowered.replace('"', "").replace("\u2019", "'")
         self._unquoted = self._source.replace("'", "")
+        self._tight = _AROUND_EQUALS.sub("=", self._unquoted)
         self._url, self._requested = url, requested
 
     def of(self, rule: RefusalRule) -> list[str]:
@@ -206,7 +218,9 @@ class _Evidence:
         return [f"title {self._title}"] if set(rule.titles).intersection(parts) else None
 
     def _of_source(self, rule: RefusalRule) -> list[str] | None:
-        if any(map(self._has, rule.lacks)) or not all(map(self._has, rule.source)):
+        if any(map(self._has if rule.is_shell else self._has_above_footer, rule.lacks)):
+            return None
+        if not all(map(self._has, rule.source)):
             return None
         one = next(filter(self._has, rule.any_source), "")
         if rule.any_source and not one:
@@ -275,7 +289,13 @@ class _Evidence:
         return found
 
     def _has(self, text: str) -> bool:
-        return text in self._source or text in self._unquoted
+        return text in self._source or text in self._unquoted or text in self._tight
+
+    def _has_above_footer(self, text: str) -> bool:
+        """Return whether the source has a text; a time in the last footer, such as a year, is of no article."""
+        if text != "<time":
+            return self._has(text)
+        return text in self._source.rpartition("<footer")[0] or ("<footer" not in self._source and self._has(text))
 
     def _of_login(self, rule: RefusalRule) -> str:
         """Return the evidence of a rule about logins: where the request was led to, or where the form leads back to."""
@@ -308,7 +328,8 @@ def _in_utf_8(headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
         kinds = [value for name, value in headers if name.lower() == "content-type"]
         named = _CHARSET.search(" ".join(kinds).lower().encode()) or _CHARSET.search(body[:_TITLE_WITHIN].lower())
         try:
-            return body.decode(named[1].decode() if named else "cp1252", "replace").encode()
+            usual = "cp1251" if _CYRILLIC.search(body) else "cp1252"
+            return body.decode(named[1].decode() if named else usual, "replace").encode()
         except LookupError:
             return body
     return body
@@ -322,14 +343,23 @@ def _title(source: str) -> str:
     return " ".join(source[begin + 1 : end].split())[:_TITLE_CHARACTERS] if 0 <= begin < end else ""
 
 
+def _tag_at(body: bytes, tag: bytes, within: int) -> int:
+    """Return where a tag begins first within so many bytes, in small letters, in capitals or as `<Title`; below 0:
+    nowhere."""
+    begin = body.find(tag, 0, within)
+    if begin < 0:  # pages of those days have them
+        begin = body.find(tag.upper(), 0, min(within, _CAPITALS_WITHIN))
+        if begin < 0 and tag == b"<title":
+            begin = body.find(b"<Title", 0, _CAPITALS_WITHIN)
+    return begin
+
+
 def _begin_of(body: bytes, tag: bytes, within: int) -> str:
     """Return the text of the first element with a tag, in lower case, if it begins within so many bytes; empty: none
     does."""
-    begin = body.find(tag, 0, within)
+    begin = _tag_at(body, tag, within)
     if begin < 0:
-        begin = body.find(tag.upper(), 0, within)  # pages of those days have them
-        if begin < 0:
-            return ""
+        return ""
     text = body[begin : begin + 2 * _TITLE_CHARACTERS].lower().partition(_ENDS_OF[tag])[0].partition(b">")[2]
     if b"<" in text:  # there are elements in it
         text = b" ".join(b" ".join([part.rpartition(b">")[2] for part in text.split(b"<")]).split())

@@ -246,3 +246,13 @@ def test_large_pages_are_not_looked_at() -> None:
     page = titled("Robot Check", "x" * MOST_BYTES).encode()
     assert not may_be_refused(200, page, redirected=True)
     assert find_refusal(200, [], page, url=URL, requested=URL) is None
+
+
+@pytest.mark.parametrize("encoding", ["cp1251", "utf-16"])
+def test_pages_in_older_encodings_are_read(encoding: str) -> None:
+    page = titled("Страница не найдена", "<h1>Страница не найдена</h1><p>Запрашиваемая страница не существует.")
+    body = page.replace("utf-8", encoding).replace('<meta charset="cp1251">', "").encode(encoding)
+    assert may_be_refused(200, body, redirected=False)
+    found = find_refusal(200, [], body, url=URL, requested=URL)
+    assert found is not None
+    assert found.kind == "not_found"

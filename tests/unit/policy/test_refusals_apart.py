@@ -15,7 +15,7 @@ from gossamer.policy.refusals import find_refusal, may_be_refused
 
 SITE = "https://shop.example"
 FILES = ("refusals_apart.yaml", "refusals_written.yaml", "refusals_apart_3.yaml", "refusals_apart_4.yaml",
-         "refusals_apart_5.yaml")  # fmt: skip
+         "refusals_apart_5.yaml", "refusals_apart_6.yaml")  # fmt: skip
 
 
 def pages(name: str) -> list[dict[str, Any]]:
