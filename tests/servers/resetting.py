@@ -34,7 +34,7 @@ class ResettingServer:
         self.connections += 1
         number = self.connections
         path = await self._read(reader, number)
-        status, body = "200 OK", b"<html>"
+        status, body = "200 OK", f"<html><title>{path}</title>".encode()
         if path == "/robots.txt":
             status, body = "404 Not Found", b""
         elif path == "/":
