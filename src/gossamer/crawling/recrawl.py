@@ -88,14 +88,13 @@ class Recrawl:
                 found = RoundResult(result, await asyncio.to_thread(index.count_changes, cursor))
                 if not self._is_endless and not visits_all:
                     result.notes += await asyncio.to_thread(_size_sentences, index, planner.size)
-                if self._control.was_interrupted or result.lost:
-                    return found
-                await self._plan_visits(planner)
-                if not self._is_endless:
-                    return found
-                await self._wait_until_due(planner)
-                if self._control.was_interrupted:
+                if not self._control.was_interrupted and not result.lost:
+                    await self._plan_visits(planner)
+                    if self._is_endless:
+                        await self._wait_until_due(planner)
+                if self._control.was_interrupted:  # by now: the round may have been over before
                     result.interrupted = True
+                if not self._is_endless or result.interrupted or result.lost:
                     return found
                 self._control.set_working()
         finally:
