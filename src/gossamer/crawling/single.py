@@ -17,6 +17,7 @@ from gossamer.crawling.seeds import check_host, find_private_hosts
 from gossamer.errors import BadInput, FetchError, FetchRefused
 from gossamer.extract.encoding import decode
 from gossamer.extract.page import Page
+from gossamer.extract.refusals import find_refusal
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, redirect_location
 from gossamer.fetch.proxies import first_proxy, resolve_names
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
@@ -303,13 +304,14 @@ def _page(attempt: Attempt, fetched: FetchResponse, refusals: RefusalFinder) -> 
     decoded = PageReader.decode(fetched)
     failure, refusal = "" if fetched.status < 400 else f"http_{fetched.status}", None
     if failure or refusals.may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain)):
-        refusal = refusals.find(
+        refusal = find_refusal(
             fetched.status,
             fetched.headers,
             fetched.body,
             url=attempt.url,
             requested=attempt.requested_url,
             is_built=fetched.rendering is not None,
+            finder=refusals,
         )
         failure = f"{REFUSED}{refusal.kind}" if refusal is not None else failure
     record = page_record(attempt, fetched, decoded, now=time.time(), failure=failure)

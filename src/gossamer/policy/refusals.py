@@ -63,9 +63,6 @@ _INPUT: Final = re.compile(r"<input\b[^<>]*")
 _UNFILLED: Final = re.compile(r"\btype\s*=\s*'?(?:hidden|submit|button|image|reset)\b")
 """Kinds of inputs that are not filled in."""
 _AROUND_EQUALS: Final = re.compile(r"\s{1,8}=\s{0,8}|=\s{1,8}")
-_CYRILLIC: Final = re.compile(rb"[\xc0-\xff]{4}")
-"""Letters of a word in cp1251. Words of languages with Latin letters have one or two such letters in a row."""
-_CHARSET: Final = re.compile(rb"charset\s*=\s*[\"']?([\w-]{2,40})")
 _OF_UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UNREADABLE: Final = "\ufffd"
 _ENDS_OF: Final = {b"<title": b"</", b"<h1": b"</h1"}
@@ -155,12 +152,11 @@ class RefusalFinder:
     ) -> PageRefusal | None:
         """Return the refusal that a response is; None: it is a page, or an error like any other.
 
-        `url`: of the response, `requested`: the one that was asked for, before its redirects. `is_built`: a browser
-        builds the page, or has built it, or would change nothing in it."""
+        `body`: in UTF-8. `url`: of the response, `requested`: the one that was asked for, before its redirects.
+        `is_built`: a browser builds the page, or has built it, or would change nothing in it."""
         if len(body) > LARGEST_BYTES or (status not in self._statuses and not 200 <= status < 300):
             return None
-        headers = list(headers)
-        page = _Evidence(status, headers, _in_utf_8(headers, body), url, requested)
+        page = _Evidence(status, headers, body, url, requested)
         for rule in self._rules:
             if rule.is_shell and is_built:
                 continue
@@ -173,7 +169,6 @@ class RefusalFinder:
 DEFAULT_FINDER: Final = RefusalFinder()
 """Finder with Gossamer's rules alone."""
 may_be_refused: Final = DEFAULT_FINDER.may_be_refused
-find_refusal: Final = DEFAULT_FINDER.find
 
 
 class _Evidence:
@@ -316,23 +311,6 @@ class _Evidence:
                 if f"{name}={target}" in self._unquoted or f"name={name} value={target}" in self._unquoted:
                     return f"{name} leads back to {path}"
         return ""
-
-
-def _in_utf_8(headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
-    """Return a body in UTF-8. It is read in the encoding that it names, if it is none of UTF-8."""
-    if body.startswith(_OF_UTF_16):
-        return body.decode("utf-16", "replace").encode()
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        kinds = [value for name, value in headers if name.lower() == "content-type"]
-        named = _CHARSET.search(" ".join(kinds).lower().encode()) or _CHARSET.search(body[:_TITLE_WITHIN].lower())
-        try:
-            usual = "cp1251" if _CYRILLIC.search(body) else "cp1252"
-            return body.decode(named[1].decode() if named else usual, "replace").encode()
-        except LookupError:
-            return body
-    return body
 
 
 def _title(source: str) -> str:

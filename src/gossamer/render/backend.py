@@ -10,6 +10,7 @@ import msgspec
 
 from gossamer.errors import BrowserBusy, BrowserError, BrowserMissing
 from gossamer.extract.encoding import content_type_of, is_html
+from gossamer.extract.refusals import find_refusal
 from gossamer.fetch.backend import FetchBackend, PageLoad
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
 from gossamer.policy.emptiness import has_scripts, needs_scripts
@@ -83,9 +84,10 @@ class BrowserBackend:
         response = await self._http.fetch(request, timeout_seconds, wait_for_room=wait_for_room)
         if page is None or not _is_page(response):
             return response
-        if self._refusals.find(
-            response.status, response.headers, response.body, url=request.url, requested=request.url, is_built=True
-        ):
+        if find_refusal(
+            response.status, response.headers, response.body,
+            url=request.url, requested=request.url, is_built=True, finder=self._refusals,
+        ):  # fmt: skip
             return response  # a browser that runs the script of a challenge would get around the refusal
         if not page.learns or page.because == "match":
             return await self._render(request, response)

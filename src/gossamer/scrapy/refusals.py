@@ -7,6 +7,7 @@ from scrapy.http import Response
 from scrapy.statscollectors import StatsCollector
 
 from gossamer.extract.encoding import content_type_of, is_html
+from gossamer.extract.refusals import find_refusal
 from gossamer.fetch.exchange import header_lines
 from gossamer.model.record import PageRefusal
 from gossamer.policy.refusals import RefusalFinder
@@ -14,6 +15,7 @@ from gossamer.policy.repeated_pages import RepeatedPages
 from gossamer.policy.retry import REFUSED
 from gossamer.policy.urls import host
 from gossamer.policy.words import explain
+from gossamer.scrapy.headers import header_pairs
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +51,9 @@ class RefusalCounter:
         if 200 <= status < 300 and not self._finder.may_be_refused(status, body, redirected=bool(redirects)):
             return None
         requested = redirects[0] if redirects else response.url
-        return self._finder.find(status, _headers(response), body, url=response.url, requested=requested)
+        return find_refusal(
+            status, header_pairs(response.headers), body, url=response.url, requested=requested, finder=self._finder
+        )
 
     def _find_repeat(self, response: Response, request: Request) -> PageRefusal | None:
         """Return the refusal that a page is because many other paths of its site have got the same one."""
@@ -62,16 +66,7 @@ class RefusalCounter:
             or not repeated.may_repeat("", name, body)
         ):
             return None
-        headers = _headers(response)
+        headers = header_pairs(response.headers)
         if not is_html(content_type_of(header_lines(headers, "content-type")), body, headers):
             return None
         return repeated.find("", name, body, url=response.url)
-
-
-def _headers(response: Response) -> list[tuple[str, str]]:
-    """Return the headers of a response as text."""
-    return [
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, values in response.headers.items()
-        for value in values
-    ]

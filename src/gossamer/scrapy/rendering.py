@@ -27,6 +27,7 @@ from gossamer.net.guard import refusal_reason
 from gossamer.net.resolve import Resolver
 from gossamer.policy.urls import canonical, host, origin, registered_domain
 from gossamer.scrapy.downloader import lookup
+from gossamer.scrapy.headers import header_pairs
 from gossamer.scrapy.proxies import CREDENTIALS
 from gossamer.scrapy.render_options import RenderRules
 from gossamer.settings import Settings
@@ -161,7 +162,9 @@ class PageRenderer:
             steps=options.steps,
             terms=options.terms,
         )
-        wanted = _PageRequest(url, headers=_headers(request), page=page, scrapys=request, handler=handler)
+        wanted = _PageRequest(
+            url, headers=tuple(header_pairs(request.headers)), page=page, scrapys=request, handler=handler
+        )
         self._change(1)
         try:
             found = await self._backend.fetch(wanted)
@@ -257,19 +260,9 @@ class RenderingHandler:
             await ensure_awaitable(self._handler.close())
 
 
-def _headers(message: Request | Response) -> tuple[tuple[str, str], ...]:
-    """Return the headers of a message of Scrapy's, one for each value."""
-    found = ((name.decode("latin-1"), values) for name, values in message.headers.items())
-    return tuple((name, value.decode("latin-1")) for name, values in found for value in values)
-
-
 def _page(url: str, response: Response, limits: ResponseLimits) -> _PageResponse:
     """Return a response of Scrapy's in the form that the browser's backend takes."""
-    headers = [
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, values in response.headers.items()
-        for value in values
-    ]
+    headers = header_pairs(response.headers)
     body, truncated = response.body, False
     if encodings := parse_encodings(header_lines(headers, "content-encoding")):
         try:

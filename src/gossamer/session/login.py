@@ -25,9 +25,9 @@ from gossamer.errors import (
     LoginUnanswered,
 )
 from gossamer.extract.encoding import content_type_of, decode
+from gossamer.extract.refusals import find_refusal
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines, redirect_location
 from gossamer.fetch.request import basic_credentials, check_headers
-from gossamer.policy.refusals import find_refusal
 from gossamer.policy.retry import is_worth_a_retry
 from gossamer.policy.urls import canonical, host, origin, redirect_target, registered_domain
 from gossamer.session.form import LoginForm, find_form, forms_with_password

@@ -13,9 +13,10 @@ import msgspec
 from gossamer.errors import LoginFailed
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.encoding import content_type_of, decode, is_html
+from gossamer.extract.refusals import find_refusal
 from gossamer.extract.selectors import CssSelector, compile_css
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines, redirect_location
-from gossamer.policy.refusals import find_refusal, may_be_refused
+from gossamer.policy.refusals import may_be_refused
 from gossamer.policy.secrets import REDACTED, redacted_head
 from gossamer.policy.urls import host, redirect_target, registered_domain
 from gossamer.session.form import LoginForm, forms_with_password

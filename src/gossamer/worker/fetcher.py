@@ -39,6 +39,7 @@ from gossamer.errors import (
     ProxyFailed,
 )
 from gossamer.extract.encoding import content_type_of, is_html
+from gossamer.extract.refusals import find_refusal
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
 from gossamer.frontier.base import RedirectPermit
@@ -490,13 +491,14 @@ class Fetcher:
         an asset."""
         if attempt.payload.asset is not None:
             return None
-        refusal = self._refusals.find(
+        refusal = find_refusal(
             fetched.status,
             fetched.headers,
             fetched.body,
             url=attempt.url,
             requested=attempt.requested_url,
             is_built=fetched.rendering is not None or bool(fetched.render_choice),
+            finder=self._refusals,
         )
         if refusal is not None:
             await self._rest(attempt, refusal)

@@ -5,9 +5,10 @@ from typing import NamedTuple, get_args
 
 import pytest
 
+from gossamer.extract.refusals import find_refusal
 from gossamer.model.record import RefusalKind
 from gossamer.policy.refusal_rules import MOST_BYTES, RULES
-from gossamer.policy.refusals import find_refusal, may_be_refused
+from gossamer.policy.refusals import may_be_refused
 
 URL = "https://shop.example/offers?page=2"
 
@@ -253,6 +254,17 @@ def test_pages_in_older_encodings_are_read(encoding: str) -> None:
     page = titled("Страница не найдена", "<h1>Страница не найдена</h1><p>Запрашиваемая страница не существует.")
     body = page.replace("utf-8", encoding).replace('<meta charset="cp1251">', "").encode(encoding)
     assert may_be_refused(200, body, redirected=False)
+    found = find_refusal(200, [], body, url=URL, requested=URL)
+    assert found is not None
+    assert found.kind == "not_found"
+
+
+@pytest.mark.parametrize("encoding", ["idna", "punycode", "undefined", "rot13", "unicode_escape", "none"])
+def test_an_encoding_that_is_named_wrongly_makes_no_page_unreadable(encoding: str) -> None:
+    page = titled("Seite nicht gefunden", "<h1>Seite nicht gefunden</h1><p>Die Seite gibt es nicht: Übersicht.")
+    body = page.replace("utf-8", encoding).encode("cp1252")
+    found = find_refusal(404, [("Content-Type", f"text/html; charset={encoding}")], body, url=URL, requested=URL)
+    assert found is None  # an error like any other
     found = find_refusal(200, [], body, url=URL, requested=URL)
     assert found is not None
     assert found.kind == "not_found"

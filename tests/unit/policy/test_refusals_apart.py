@@ -11,7 +11,8 @@ from urllib.parse import urljoin
 import pytest
 import yaml
 
-from gossamer.policy.refusals import find_refusal, may_be_refused
+from gossamer.extract.refusals import find_refusal
+from gossamer.policy.refusals import may_be_refused
 
 SITE = "https://shop.example"
 FILES = ("refusals_apart.yaml", "refusals_written.yaml", "refusals_apart_3.yaml", "refusals_apart_4.yaml",
