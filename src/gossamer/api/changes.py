@@ -140,10 +140,7 @@ def _announce(store: IndexStore, crawl: CrawlId, name: str, given: list[str]) ->
                 raise bad_request(f"{url} is out of the scope of the crawl ({reason})", where="urlList")
         now = int(index.clock())
         found = index.announce(dict.fromkeys(urls, now), is_certain=True)
-        most, domain_most = kept.crawl.max_pages, kept.terms.domain_max_pages
-        depth = min(1, kept.terms.maxdepth or 0)
-        entered = index.enter(found.unknown, depth=depth, most=most, domain_most=domain_most)
-        return AnnouncedChanges(due=found.news, new=entered)
+        return AnnouncedChanges(due=found.news, new=kept.enter(index, found.unknown))
     finally:
         index.close()
 

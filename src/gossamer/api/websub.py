@@ -156,6 +156,4 @@ def _enter(index: PageIndex, one: Subscription, body: bytes) -> None:
     urls = [url for url in found if scope.reason(url) is None]
     announced = index.announce(dict.fromkeys(urls or (() if found else [one.topic]), now), is_certain=True)
     if urls:
-        most, domain_most = kept.crawl.max_pages, kept.terms.domain_max_pages
-        depth = min(1, kept.terms.maxdepth or 0)
-        index.enter(announced.unknown, depth=depth, most=most, domain_most=domain_most)
+        kept.enter(index, announced.unknown)

@@ -47,6 +47,11 @@ class KeptCrawl(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     terms: Terms
 
+    def enter(self, index: PageIndex, urls: Sequence[str]) -> int:
+        """Enter pages of which a site has told, within the limits of the crawl, and return how many are new."""
+        depth = min(1, self.terms.maxdepth or 0)
+        return index.enter(urls, depth=depth, most=self.crawl.max_pages, domain_most=self.terms.domain_max_pages)
+
     def batches(self, pages: Sequence[IndexedPage], secret: int) -> list[Batch]:
         """Return visits of these pages as requests, by domain and depth. `secret`: the frontier's key for
         fingerprints."""

@@ -101,7 +101,7 @@ def _read(form: "LexborNode", root: "LexborNode", url: str) -> LoginForm:
     action = (attributes.get("action") or "").strip()
     controls = _controls(form, root)
     fields, names = _fields(controls)
-    passwords = {node.attributes.get("name") or "" for node in controls if _kind(node) == "password"}
+    passwords = {node.attributes.get("name") or "" for node in controls if control_type(node) == "password"}
     return LoginForm(
         action=(redirect_target(base_url, action) or "") if action else url,
         method="POST" if (attributes.get("method") or "").lower() == "post" else "GET",
@@ -130,7 +130,7 @@ def _controls(form: "LexborNode", root: "LexborNode") -> list["LexborNode"]:
     ]
 
 
-def _kind(node: "LexborNode") -> str:
+def control_type(node: "LexborNode") -> str:
     """Return the type of a control. Empty: it names none."""
     return (node.attributes.get("type") or "").strip().lower()
 
@@ -157,7 +157,7 @@ def _fields(controls: "Iterable[LexborNode]") -> tuple[list[tuple[str, str]], li
     has_button = False
     for node in controls:
         attributes = node.attributes
-        name, kind = attributes.get("name") or "", _kind(node)
+        name, kind = attributes.get("name") or "", control_type(node)
         if node.tag == "button" and not kind:
             kind = "submit"
         if not name or "disabled" in attributes or kind in _UNSENT:

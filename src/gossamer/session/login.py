@@ -7,7 +7,6 @@ words; all else that a site or a spider has written is in them only by `_shown`.
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -30,6 +29,7 @@ from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines, r
 from gossamer.fetch.request import basic_credentials, check_headers
 from gossamer.policy.retry import is_worth_a_retry
 from gossamer.policy.urls import canonical, host, origin, redirect_target, registered_domain
+from gossamer.policy.words import status_phrase
 from gossamer.session.form import LoginForm, find_form, forms_with_password
 from gossamer.session.jar import CookieJar
 from gossamer.session.redaction import HIDDEN, without_secrets
@@ -310,10 +310,7 @@ class LoginSession:
 
 def _words(status: int) -> str:
     """Return a status with its name by the standards: the site's own may be anything."""
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return str(status)
+    return f"{status} {status_phrase(status)}".rstrip()
 
 
 def _encoding(answer: FetchResponse) -> str:

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from gossamer.extract.document import HtmlDocument
 from gossamer.extract.selectors import compile_css
+from gossamer.session.form import control_type
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
@@ -40,11 +41,7 @@ def asks_second_factor(html: bytes, encoding: str, *, url: str = "") -> bool:
     root = HtmlDocument(html, encoding).root
     if root is None:
         return False
-    inputs = [
-        node
-        for node in compile_css("input").select(root)
-        if (node.attributes.get("type") or "").strip().lower() not in _UNTYPED
-    ]
+    inputs = [node for node in compile_css("input").select(root) if control_type(node) not in _UNTYPED]
     if any(_is_code(node) for node in inputs):
         return True
     vague = [node for node in inputs if not _VAGUE.isdisjoint(_words(node.attributes.get("name") or ""))]

@@ -6,7 +6,6 @@ the reasons (`http_404`).
 """
 
 import base64
-import http
 from collections.abc import Iterable, Mapping
 from itertools import chain, repeat
 from typing import Any
@@ -21,6 +20,7 @@ from gossamer.extract.encoding import content_type_of, decode
 from gossamer.model.record import ItemRecord, Output, PageRecord, RecordLink, RedirectHop
 from gossamer.model.request import Lease, unpack
 from gossamer.policy.secrets import REDACTED, SecretHeaders
+from gossamer.policy.words import status_phrase
 from gossamer.scrapy.leasing import ActiveLease
 from gossamer.worker.records import EXCEPTION_CHARACTERS, bare_record, timestamp
 
@@ -189,7 +189,7 @@ def _record(active: ActiveLease, response: Response | None, *, now: float) -> Pa
     record.content_type = content_type_of_response(response)
     record.response_url = response.url
     record.status_code = response.status
-    record.status_msg = _status_phrase(response.status)
+    record.status_msg = status_phrase(response.status)
     record.response_headers = plain_headers(response.headers)
     record.body, record.body_encoding, record.encoding = _body_fields(response.body, record.content_type)
     record.ip = str(response.ip_address or "")
@@ -224,11 +224,3 @@ def _body_fields(body: bytes, content_type: str) -> tuple[str, Any, str]:
         return "", "text", ""
     text, encoding, strict = decode(body, content_type)
     return (text, "text", encoding) if strict else (base64.b64encode(body).decode(), "base64", encoding)
-
-
-def _status_phrase(status: int) -> str:
-    """Return the text that HTTP gives a status, such as `Not Found`; empty for a status without one."""
-    try:
-        return http.HTTPStatus(status).phrase
-    except ValueError:
-        return ""
