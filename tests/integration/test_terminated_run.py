@@ -2,9 +2,11 @@
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -50,16 +52,18 @@ def _heed_interrupts() -> None:
 class Run:
     """A run of one of these tests, and the processes that it has started."""
 
-    def __init__(self, folder: Path, test: str, *options: str) -> None:
+    def __init__(
+        self, folder: Path, test: str, *options: str, command: Sequence[str] = (sys.executable, "-m", "pytest")
+    ) -> None:
         (folder / "test_run.py").write_text(_TESTS)
         (folder / "conftest.py").write_text("from tests.servers.reaper import pytest_cmdline_main\n")
         running = folder / "running"
         os.mkfifo(running)
-        command = [sys.executable, "-m", "pytest", "-q", "--rootdir=.", "-p", "no:cacheprovider", *options]
+        options = ("-q", "--rootdir=.", "-p", "no:cacheprovider", *options)
         self.said = folder / "said"
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
-                [*command, f"test_run.py::{test}"],
+                [*command, *options, f"test_run.py::{test}"],
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "RUNNING": str(running)},
                 stdout=said,
@@ -107,6 +111,16 @@ def test_nothing_is_left(tmp_path: Path, number: signal.Signals, to: str, option
             os.kill(run.pids[0], number)
     assert run.has_ended()
     assert run.process.returncode != 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_script_of_all_tests_ends_its_run(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "tests").mkdir()
+    script = Path(shutil.copy(ROOT / "tests/all", tmp_path / "tests"))
+    (tmp_path / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    run = Run(tmp_path, "test_it_waits_with_servers", command=("bash", str(script)))
+    run.process.send_signal(number)
+    assert run.has_ended()
 
 
 def test_a_run_that_ends_tells_what_it_left(tmp_path: Path) -> None:
