@@ -320,6 +320,17 @@ class ConnectionLost(FetchError):
     counts as another request of the domain's rate."""
 
 
+class Http2Needed(FetchError):
+    """The site seems to speak only HTTP/2."""
+
+    kind = "http2_needed"
+
+    def __init__(self, detail: str = "", *, is_sure: bool = True) -> None:
+        """`is_sure` False: it has only ended a connection, for which there may be another cause."""
+        super().__init__(detail)
+        self.is_sure = is_sure
+
+
 class BadResponse(FetchError):
     """The response is not HTTP."""
 

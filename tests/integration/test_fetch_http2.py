@@ -11,7 +11,16 @@ from urllib.parse import quote, unquote
 import pytest
 from h2.errors import ErrorCodes
 
-from gossamer.errors import BadResponse, ConnectionLost, FetchError, FirstByteTimeout, HeadersTooLarge, TlsFailed
+from gossamer.errors import (
+    BadResponse,
+    ConnectionLost,
+    FetchError,
+    FirstByteTimeout,
+    HeadersTooLarge,
+    Http2Needed,
+    TlsFailed,
+)
+from gossamer.fetch import http_versions
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, PoolLimits
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, ResponseLimits, Timeouts
@@ -446,6 +455,9 @@ async def test_what_a_hostile_server_sends_is_bounded(authority: Authority, atta
 
 # --- which version is spoken ------------------------------------------------------------------------------------------
 
+OF_1 = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+REFUSAL_OF_1 = b"HTTP/1.1 505 No\r\nContent-Length: 0\r\n\r\n"
+
 
 async def test_a_site_that_only_speaks_2_is_read_by_default(authority: Authority) -> None:
     """It ignores what the handshake offers, and greets with frames. A page of a crawl goes back to be charged again,
@@ -462,7 +474,7 @@ async def test_a_site_that_only_speaks_2_is_read_by_default(authority: Authority
         async with open_client(authority, "auto") as client:
             assert (await get(client, server)).http_version == "2"
         async with open_client(authority, "never") as client:
-            with pytest.raises(BadResponse, match="it speaks HTTP/2"):
+            with pytest.raises(Http2Needed, match="with frames of HTTP/2"):
                 await get(client, server)
 
 
@@ -471,7 +483,7 @@ async def test_a_handshake_that_fails_for_the_version_is_tried_with_2(authority:
     chain = authority.issue(HOST)
     with run_alpn_server(chain, "h2") as port:
         async with open_client(authority, "never") as client:
-            with pytest.raises(TlsFailed, match=r"(?i)no.application.protocol"):
+            with pytest.raises(Http2Needed, match="refuses a TLS handshake"):
                 await get(client, port, send_by=float("inf"))
         async with open_client(authority, "auto") as client:
             with pytest.raises(ConnectionLost, match="HTTP/2"):
@@ -502,10 +514,9 @@ async def test_a_server_that_chooses_1_is_read_by_1(authority: Authority, tmp_pa
 
 async def test_a_status_that_asks_for_another_version_is_tried_with_2_once(authority: Authority) -> None:
     """Where HTTP/2 does not help, the page has that status."""
-    refusal = b"HTTP/1.1 505 No\r\nContent-Length: 0\r\n\r\n"
     for versions, expected in ((["h2", "http/1.1"], ("2", 200)), (["http/1.1"], ("1.1", 505))):
         async with (
-            run_http2(authority.issue(HOST), page, versions=versions, by_1=refusal) as server,
+            run_http2(authority.issue(HOST), page, versions=versions, by_1=REFUSAL_OF_1) as server,
             open_client(authority, "auto") as client,
         ):
             fetched = await get(client, server)
@@ -513,6 +524,62 @@ async def test_a_status_that_asks_for_another_version_is_tried_with_2_once(autho
             fetched = await get(client, server, send_by=float("inf"))
             assert (fetched.http_version, fetched.status) == expected
             assert server.requests_by_1 == (1 if expected[0] == "2" else 3)
+
+
+@pytest.mark.parametrize("by_1", [b"", REFUSAL_OF_1], ids=["hangs up", "answers 505"])
+@pytest.mark.parametrize("wish", ["never", "auto"])
+async def test_a_sign_of_2_is_named_where_2_cannot_be_spoken(
+    authority: Authority, by_1: bytes, wish: Wish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because of the setting, or because its library is not installed. A server that has answered by HTTP/1.1 before
+    has another reason."""
+    monkeypatch.setattr(http_versions, "find_spec", lambda _: None)
+    cause = "the setting http2 is never" if wish == "never" else "the extra http2 is not installed"
+    async with run_http2(authority.issue(HOST), page, versions=["h2", "http/1.1"], by_1=by_1) as server:
+        async with open_client(authority, wish) as client:
+            for _ in range(2):
+                with pytest.raises(Http2Needed, match=f"only HTTP/2: it .*, and {cause}$") as no:
+                    await get(client, server)
+                assert no.value.is_sure == bool(by_1)
+        server.by_1 = OF_1
+        async with open_client(authority, wish) as client:
+            assert (await get(client, server)).body == b"hi"
+            server.by_1 = by_1
+            if by_1:
+                assert (await get(client, server)).status == 505
+            else:
+                with pytest.raises(ConnectionLost):
+                    await get(client, server)
+
+
+async def test_commands_name_the_option_that_rules_out_2(tmp_path: Path, authority: Authority) -> None:
+    """A crawl, its summary, `why` and `fetch`, all at once: robots.txt is waited for no longer than a page."""
+    async with run_http2(authority.issue(HOST), page, versions=["h2", "http/1.1"], by_1=REFUSAL_OF_1) as server:
+        url = f"https://{HOST}:{server.port}/"
+        given = ("--resolve", f"{HOST}:127.0.0.1", "--ca-file", str(authority.ca), "--http2", "never")
+        crawl = await asyncio.to_thread(gossamer, "crawl", url, *given, "-o", "a.jsonl", cwd=tmp_path)
+        why = await asyncio.to_thread(gossamer, "why", url, cwd=tmp_path)
+        fetch = await asyncio.to_thread(gossamer, "fetch", url, *given, cwd=tmp_path)
+    assert "(it answers HTTP/1.1 with the status 505, and the setting http2 is never). Leave out --http2 never" in (
+        crawl.stderr
+    )
+    assert "Retrying" not in crawl.stderr
+    assert "The site seems to speak only HTTP/2: 1" in crawl.stdout
+    assert "Leave out --http2 never." in crawl.stdout
+    assert "advice   Leave out --http2 never" in why.stdout
+    assert "advice     Leave out --http2 never" in fetch.stdout
+    for shown in (crawl.stderr, crawl.stdout, why.stdout, fetch.stdout):
+        assert "--ignore-robots" not in shown
+
+
+def test_fetch_shows_the_version_that_was_spoken(tmp_path: Path, authority: Authority, nginx: Nginx) -> None:
+    """HTTP/2 has no phrase beside the status."""
+    for wish, line, version in (("never", "200 OK from 127.0.0.1:", "1.1"), ("prefer", "200 from 127.0.0.1:", "2")):
+        shown = gossamer(
+            "fetch", f"https://{HOST}:{nginx.tls_port}/1.html", "--http2", wish, "--resolve", f"{HOST}:127.0.0.1",
+            "--ca-file", str(authority.ca), cwd=tmp_path,
+        )  # fmt: skip
+        assert f"  response   {line}{nginx.tls_port}\n  http       {version}\n" in shown.stdout
 
 
 @pytest.mark.parametrize("silence", ["hangs up", "says nothing"])
@@ -548,8 +615,7 @@ async def test_a_server_that_wants_1_gets_1(authority: Authority) -> None:
     def refuse(conversation: Conversation, stream: int, fields: Fields) -> None:
         conversation.h2.reset_stream(stream, ErrorCodes.HTTP_1_1_REQUIRED)
 
-    by_1 = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
-    async with run_http2(authority.issue(HOST), refuse, versions=["h2", "http/1.1"], by_1=by_1) as server:
+    async with run_http2(authority.issue(HOST), refuse, versions=["h2", "http/1.1"], by_1=OF_1) as server:
         async with open_client(authority) as client:
             with pytest.raises(ConnectionLost) as lost:
                 await get(client, server, send_by=float("inf"))

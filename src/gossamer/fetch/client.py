@@ -376,16 +376,20 @@ class HttpClient:
     ) -> bool:
         """Record what an attempt says about the versions of HTTP that a server speaks, and return whether the request
         is to be sent again with another one, which happens once for each origin and direction. Raises ConnectionLost as
-        `repeatable` if it was charged."""
+        `repeatable` if it was charged, and Http2Needed if the version that the server seems to want cannot be
+        spoken."""
         versions, key = self._versions, plan.losses_key
         if versions is None or not plan.origin.secure:
             return False
         repeats = changes = False
         if failure is None or reader.has_head:
+            is_refused = reader.status in ASKING_STATUSES and not connection.is_http2
+            if is_refused:
+                versions.check_2(key, f"answers HTTP/1.1 with the status {reader.status}")
             if connection.served == 1:
                 versions.answered(key, with_2=connection.is_http2)
                 changes = connection.is_http2 != plan.http2
-            if reader.status in ASKING_STATUSES and not connection.is_http2:
+            if is_refused:
                 repeats = versions.try_2(key, surely=True)
         elif connection.is_http2:
             if connection.is_refused_as_http2:
@@ -394,10 +398,13 @@ class HttpClient:
             else:
                 repeats = not connection.kept and versions.failed_with_2(key)
         elif reader.is_http2:
+            versions.check_2(key, "answers HTTP/1.1 with frames of HTTP/2")
             repeats = versions.try_2(key, surely=True)
         elif (
             not connection.kept and not reader.received_bytes and isinstance(failure, ConnectionLost | FirstByteTimeout)
         ):
+            if plan.proxy is None and isinstance(failure, ConnectionLost):
+                versions.check_2(key, "ends connections by HTTP/1.1 without an answer", is_sure=False)
             changes = versions.try_2(key, surely=False)
             # A page, which was charged, has its next attempt later; anything else has none.
             repeats = changes and request.send_by is None and isinstance(failure, ConnectionLost)
@@ -494,15 +501,15 @@ class HttpClient:
         return dialled
 
     def _offers_another_version(self, plan: ConnectionPlan, error: TlsFailed) -> bool:
-        """Return whether a server that refused the handshake is to be offered HTTP/2 now. Nothing was sent to it."""
+        """Return whether a server that refused the handshake is to be offered HTTP/2 now. Nothing was sent to it.
+        Raises Http2Needed if HTTP/2 cannot be spoken."""
         versions = self._versions
         if versions is None or not error.wants_other_version:
             return False
         if plan.http2:
             versions.failed_with_2(plan.losses_key)
             return False
-        if versions.lacks_library(plan.losses_key):
-            raise TlsFailed(f"{error.detail}. It speaks only HTTP/2, for which the extra http2 is not installed")
+        versions.check_2(plan.losses_key, "refuses a TLS handshake for HTTP/1.1")
         return versions.try_2(plan.losses_key, surely=True)
 
     def _http2_sessions(self) -> "Http2Sessions":

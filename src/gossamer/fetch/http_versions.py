@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Literal
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, Http2Needed
 
 Wish = Literal["never", "auto", "prefer"]
 """Setting `fetch.http2`: never: HTTP/1.1 only; auto: HTTP/2 with servers that fail with HTTP/1.1; prefer: HTTP/2 with
@@ -75,9 +75,12 @@ class HttpVersions:
         self._set(origin, _Known.TRIED_WITH_2)
         return True
 
-    def lacks_library(self, origin: Hashable) -> bool:
-        """Return whether HTTP/2 would be tried if its library were installed."""
-        return self._wish != "never" and self._get(origin) is None and not self._has_library
+    def check_2(self, origin: Hashable, sign: str, *, is_sure: bool = True) -> None:
+        """Raise Http2Needed if a server of which nothing else is known has given a sign that it speaks only HTTP/2, and
+        that cannot be tried. `sign`: a sentence about the server, without its subject. `is_sure`: as in the error."""
+        if self._get(origin) is None and not self._has_library:
+            cause = "the setting http2 is never" if self._wish == "never" else "the extra http2 is not installed"
+            raise Http2Needed(f"it {sign}, and {cause}", is_sure=is_sure)
 
     def answered(self, origin: Hashable, *, with_2: bool) -> None:
         """Record the first answer on a connection."""

@@ -24,6 +24,7 @@ from gossamer.errors import (
     DecodeFailed,
     DnsFailed,
     FetchError,
+    Http2Needed,
     ProxyFailed,
     TlsFailed,
 )
@@ -126,7 +127,7 @@ Fetch = Callable[[FetchRequest], Awaitable[FetchResponse]]
 Reroute = Callable[[Fetch], Fetch]
 """Makes a function that sends a request through other proxies, too, where one of them gets no useful response."""
 
-_NO_CONNECTION = (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed)
+_NO_CONNECTION = (BlockedAddress, DnsFailed, ConnectFailed, ConnectTimeout, Http2Needed, TlsFailed)
 """Failures that the fetch of a page of the origin would also have. They are raised and not stored, so that the page's
 own request fails, and is retried, by the rules for pages."""
 
@@ -262,7 +263,7 @@ class RobotsService:
         a refusal at once, for a day, because waiting would not help.
 
         Raises the failures that would also prevent the fetch of the page, which are not stored (BlockedAddress,
-        DnsFailed, ConnectFailed, ConnectTimeout, TlsFailed, ProxyFailed), and errors of the store.
+        DnsFailed, ConnectFailed, ConnectTimeout, Http2Needed, TlsFailed, ProxyFailed), and errors of the store.
         """
         known = await self._get(url, user_agent, template, reroute)
         if known.record.outcome is RobotsOutcome.DISALLOW_ALL:

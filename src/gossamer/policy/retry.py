@@ -32,6 +32,7 @@ WORTH_A_RETRY: dict[Failure, bool] = {
     "idle_timeout": True,
     "total_timeout": True,
     "connection_lost": True,
+    "http2_needed": True,  # unless the server has said so
     "proxy": True,
     "fetch": True,  # an error without a more specific kind
     "tls": False,  # a certificate will not be replaced within minutes

@@ -56,6 +56,10 @@ _EXPLANATIONS = {
     "total_timeout": Explanation("The whole response took too long", "A larger {timeout} waits for it."),
     "not_sent_in_time": Explanation("The request was not sent in time"),
     "connection_lost": Explanation("The connection ended before the response was complete"),
+    "http2_needed": Explanation(
+        "The site seems to speak only HTTP/2",
+        "Install the extra http2 where it is missing: INSTALL_HTTP2. Leave out {http2=never}.",
+    ),
     "bad_response": Explanation("The response is not HTTP"),
     "headers_too_large": Explanation("The headers of the response exceed the limit"),
     "decode": Explanation("The compression of the response is broken"),
@@ -194,7 +198,7 @@ _TLS_ADVICE = {
     "unknown protocol": _NO_TLS,
     "protocol version": _OLD_TLS,
     "unsupported protocol": _OLD_TLS,
-    "application protocol": "The server has only HTTP/2 or HTTP/3, and Gossamer speaks HTTP/1.1.",
+    "application protocol": "The server speaks neither HTTP/1.1 nor HTTP/2.",
     "unrecognized name": "The server has no site of this name: look for a typing error in the URL.",
     "handshake failure": (
         "The server has no cipher, curve or signature that this machine accepts, or wants a certificate of the client. "
@@ -210,6 +214,13 @@ _TLS_ADVICE = {
 _CONNECT_ADVICE = {
     TLS_HANDSHAKE_ENDED: "The server may be overloaded, have no site of this name, or refuse this client.",
 }
+
+_HTTP2_ADVICE = {
+    "not installed": "Install the extra http2: INSTALL_HTTP2.",
+    "never": "Leave out {http2=never}: the default tries HTTP/2 with such a site.",
+}
+_CAUSES = {"tls": _TLS_ADVICE, "connect": _CONNECT_ADVICE, "http2_needed": _HTTP2_ADVICE}
+"""Advice by reason, and by a part of the error's text."""
 
 # Advice by HTTP status, for those where something can be done.
 _HTTP_ADVICE = {
@@ -231,14 +242,19 @@ def explain(reason: str) -> Explanation:
 
 
 def _worded(template: str) -> str:
-    """Return a text with its options as the reader writes them."""
-    return template.format_map(reader.get()) if "{" in template else template
+    """Return a text with its options as the reader writes them, and the command in place of INSTALL_HTTP2."""
+    text = template.format_map(reader.get()) if "{" in template else template
+    if "INSTALL_HTTP2" in text:
+        from gossamer.extras import install_advice  # imported late: most messages need no command
+
+        text = text.replace("INSTALL_HTTP2", install_advice("http2"))
+    return text
 
 
 def cause_advice(reason: str, detail: str) -> str:
     """Return the advice on a failure with this text; empty: there is none. Unlike that of `explain`, it is about the
     cause that the text names."""
-    parts = _TLS_ADVICE if reason == "tls" else _CONNECT_ADVICE if reason == "connect" else {}
+    parts = _CAUSES.get(reason, {})
     # Behind the name of the host, in which any word may be.
     cause = detail.rpartition(": ")[2].lower().replace("_", " ").replace("self signed", "self-signed")
     return next((_worded(words) for part, words in parts.items() if part in cause), explain(reason).advice)

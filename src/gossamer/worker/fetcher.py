@@ -33,6 +33,7 @@ from gossamer.errors import (
     DnsFailed,
     FetchError,
     FrontierError,
+    Http2Needed,
     LoginFailed,
     LoginUnanswered,
     NotSentInTime,
@@ -641,7 +642,8 @@ class Fetcher:
         denied = isinstance(error, DnsFailed) and error.denied and not attempt.chain
         mistyped = denied and self._counts.seeds is not None and attempt.is_seed(self._tally.pages)
         wait = error.wait_seconds if isinstance(error, ProxyFailed) else None
-        retry = None if mistyped else self._decide_retry(attempt, error.kind, wait)
+        hopeless = mistyped or (isinstance(error, Http2Needed) and error.is_sure)
+        retry = None if hopeless else self._decide_retry(attempt, error.kind, wait)
         if retry is not None:
             if error.kind in BROWSER_ENDS:
                 attempt.payload = msgspec.structs.replace(

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, Http2Needed
 from gossamer.fetch import http_versions
 from gossamer.fetch.http_versions import HttpVersions, check_wish
 
@@ -84,8 +84,11 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default does without, and a preference is refused with the command that installs it."""
     monkeypatch.setattr(http_versions, "find_spec", lambda name: None)
     versions = HttpVersions("auto")
-    assert versions.lacks_library("a.test")
+    with pytest.raises(Http2Needed, match="it answers oddly, and the extra http2 is not installed"):
+        versions.check_2("a.test", "answers oddly")
     assert not versions.try_2("a.test", surely=True)
+    versions.answered("a.test", with_2=False)
+    versions.check_2("a.test", "answers oddly")
     check_wish("auto")
     with pytest.raises(BadInput, match="http2"):
         check_wish("prefer")

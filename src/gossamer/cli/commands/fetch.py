@@ -202,7 +202,8 @@ def _report(found: dict[str, Any]) -> list[str]:
         return [*lines, f"  error      {found['error']}", *advice]
     timings = "   ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in found["timings"].items() if seconds)
     lines += [
-        f"  response   {found['status']} {found['status_msg']} {_from(found['address'])}",
+        f"  response   {' '.join(filter(None, (str(found['status']), found['status_msg'], _from(found['address']))))}",
+        *([f"  http       {version}"] if (version := found["hops"][-1]["http"]) else []),
         f"  timings    {timings}",
         f"  body       {bytes_text(found['body_bytes'])} ({bytes_text(found['received_bytes'])} received)"
         + ("   truncated" if found["truncated"] else ""),

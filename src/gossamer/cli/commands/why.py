@@ -32,7 +32,7 @@ from gossamer.net.credentials import hide_secrets
 from gossamer.policy.robots import RobotsPolicy
 from gossamer.policy.scope import Refusal, scope_of
 from gossamer.policy.urls import from_user_input, host, registered_domain
-from gossamer.policy.words import counted, duration_text, explain
+from gossamer.policy.words import cause_advice, counted, duration_text, explain
 from gossamer.settings import Settings
 from gossamer.wiring.frontier import CrawlNote
 from gossamer.wiring.plan import APPID
@@ -285,7 +285,7 @@ async def _robots(settings: Settings, crawl: KnownCrawl, terms: Terms, url: str)
     except (BlockedAddress, DnsFailed) as error:
         return str(error)
     except FetchError as error:
-        return f"cannot be fetched: {error}"
+        return f"cannot be fetched: {str(error).rstrip('.')}. {cause_advice(error.kind, error.detail)}".rstrip()
     finally:
         await robots.close()
         await clients.close()
@@ -387,7 +387,19 @@ def _report(found: dict[str, Any]) -> list[str]:
         lines.append(f"           in {record['output']}")
     elif known and known["place"] == "done" and not known["failure"]:
         lines.append(f"  record   {_no_record_text(found)}")
+    if advice := _advice(found):
+        lines.append(f"  advice   {advice}")
     return lines
+
+
+def _advice(found: dict[str, Any]) -> str:
+    """Return what a person can do about the failure of the URL; empty: nothing, or it has not failed."""
+    record, known = found["record"], found.get("known")
+    if record is None:
+        return explain(known["failure"]).advice if known and known["failure"] else ""
+    if record["success"] or record["reason"] in _DROPPED:
+        return ""
+    return cause_advice(record["reason"], record["exception"])
 
 
 def _scope_lines(found: dict[str, Any]) -> list[str]:
@@ -400,6 +412,8 @@ def _scope_lines(found: dict[str, Any]) -> list[str]:
     return [f"  {'scope' if line == lines[0] else '':<8} {line}" for line in lines]
 
 
+_DROPPED = frozenset(DropReason)
+"""Reasons that are the crawl's own choice, on which there is no advice."""
 _WITHOUT_RECORD = frozenset((DropReason.STOPPED, DropReason.EXPIRED, DropReason.BUDGET, DropReason.MAX_ASSETS))
 """Reasons for which the frontier itself drops requests: no worker gets them, so they have no record."""
 
