@@ -322,6 +322,55 @@ async def test_the_header_of_a_login_goes_to_its_site_only(tmp_path: Path, kind:
         assert json.loads(got["www.a.test/token"].body) == {"name": "alice", "password": "wonderland"}
 
 
+REFUSED = b"401 Unauthorized\r\nWWW-Authenticate: Basic realm=members"
+
+
+@pytest.mark.parametrize(
+    ("refused", "sent", "words"),
+    [
+        (("/", "/p/1", "/p/2", "/p/3"), 1, "a.test answers alice with 401 Unauthorized. Check user and password."),
+        (("/p/1", "/p/2", "/p/3", "/p/4"), 4, "401 Unauthorized, 3 pages in a row. Check user and password. If the"),
+        (("/p/2",), 5, ""),
+    ],
+)
+async def test_a_wrong_password_of_basic_auth_is_sent_as_seldom_as_that_of_a_form(
+    tmp_path: Path, refused: tuple[str, ...], sent: int, words: str
+) -> None:
+    """Where the first page is for all, some more times; a page that the account may not see ends nothing."""
+    paths = ("/", *(f"/p/{number}" for number in range(1, 5)))
+    bodies = {path: f"<h1>Page {path}</h1>".encode() for path in paths}
+    async with listening(dict.fromkeys(refused, REFUSED), bodies) as (port, heard):
+        file = tmp_path / "session.json"
+        account = {"user": "alice", "password": {"env": "PASSWORD_OF_ALICE"}}
+        file.write_text(json.dumps({"site": "a.test", "accounts": {"alice": account}, "login": LOGINS["basic"]}))
+        urls = [f"http://a.test:{port}{path}" for path in paths]
+
+        async def crawled() -> Crawled:
+            options = {"crawl__session": str(file), "crawl__domain_concurrency": 1}
+            return await crawl(tmp_path, urls, ["*:127.0.0.1"], **options)
+
+        if words:
+            with pytest.raises(LoginFailed, match=re.escape(words)):
+                await crawled()
+        else:
+            assert [page.reason for page in (await crawled()).pages if not page.success] == ["logged_out"]
+        assert len(heard) == sent
+        words_of_fetch = ("fetch", "--session", str(file), "--resolve", "*:127.0.0.1", f"http://a.test:{port}/p/2")
+        fetched = await asyncio.to_thread(gossamer, *words_of_fetch, cwd=tmp_path)
+    assert "answers alice with 401 Unauthorized. Check user and password." in fetched.stderr
+
+
+async def test_fetch_names_cookies_that_are_not_valid_any_more(tmp_path: Path) -> None:
+    async with members(3) as (web, _):
+        (tmp_path / "cookies.txt").write_text("members.test\tFALSE\t/\tFALSE\t0\tsid\told\n")
+        (tmp_path / "me.yaml").write_text("site: members.test\naccounts:\n  me: {cookies: cookies.txt}\n")
+        words = ("fetch", "--session", "me.yaml", "--resolve", "*.test:127.0.0.1", web.site.base("members.test"))
+        fetched = await asyncio.to_thread(gossamer, *words, cwd=tmp_path)
+    assert fetched.returncode == 1
+    assert "The session of me at members.test has ended" in fetched.stderr
+    assert "export its cookies again." in fetched.stderr
+
+
 async def test_fetch_tries_a_session_file(tmp_path: Path) -> None:
     async with members(10) as (web, site):
         file = session_file(tmp_path, web, "alice")
@@ -344,6 +393,18 @@ async def test_fetch_tries_a_session_file(tmp_path: Path) -> None:
     assert "/login?next=/p/7" in visitor.stdout
     for secret in (*SECRETS, *site.session_names, *site.visitors):
         assert secret not in shown.stdout + shown.stderr + visitor.stdout
+
+
+@pytest.mark.parametrize("command", ["fetch", "crawl"])
+async def test_a_login_for_another_site_is_refused_before_anything_is_fetched(tmp_path: Path, command: str) -> None:
+    async with members(3) as (web, site):
+        file = session_file(tmp_path, web, "alice")
+        options = ("--session", str(file), "--resolve", "*.test:127.0.0.1")
+        url = web.site.base("members.test").replace("members", "www.other")
+        done = await asyncio.to_thread(gossamer, command, *options, f"{url}/", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"--session: it logs in to members.test, and {url}/ is at other.test." in done.stderr
+    assert not site.visitors
 
 
 @pytest.fixture(scope="module")

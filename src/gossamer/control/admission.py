@@ -22,8 +22,9 @@ from gossamer.fetch.request import check_headers
 from gossamer.frontier import base
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.identity import ValkeySpiderRegistry
+from gossamer.frontier.valkey.logins import StoredLogin
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms, workers_of
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Terms, login_of, workers_of
 from gossamer.model.extraction import field_names, read_extraction
 from gossamer.model.messages.requests import CrawlRequest, RecrawlRequest
 from gossamer.model.request import Batch, pack
@@ -31,7 +32,7 @@ from gossamer.net.guard import Network, host_address, refusal_reason, within
 from gossamer.net.names import domain_name
 from gossamer.policy.parameters import dropped_parameters
 from gossamer.policy.scope import check_regex, compile_scope
-from gossamer.policy.secrets import with_secrets_for
+from gossamer.policy.secrets import other_site, with_secrets_for
 from gossamer.policy.urls import from_user_input, host, registered_domain
 
 _FILTER_FIELDS = ("allowed_domains", "allow_regex", "deny_regex", "deny_extensions")
@@ -431,31 +432,45 @@ async def without_browsers(
 
 
 async def with_logins(frontier: ValkeyFrontier, requests: Sequence[AdmittedRequest]) -> list[RequestRejected | None]:
-    """Return for each request, in order, its rejection if there is no login of the name that it has, or if its crawl
-    runs without that login; None: it may be submitted, and does not follow the links that its login forbids. Call this
-    before `submit`. Raises FrontierUnavailable."""
+    """Return for each request, in order, its rejection if there is no login of the name that it has, if that login is
+    for another site, or if its crawl has begun with another login or with none; None: it may be submitted, and does not
+    follow the links that its login forbids. Call this before `submit`. Raises FrontierUnavailable."""
     wanted = {request.login for request in requests if request.login}
-    if not wanted:
+    if not wanted and not await frontier.logins.exist():
         return [None] * len(requests)
     logins = await frontier.logins.some(wanted)
-    crawls = {request.crawl.id: request.crawl for request in requests if request.login in logins}
-    infos = await frontier.crawl_infos(list(crawls))
-    running = {info.crawl: info.pool for info in infos if info is not None and info.state is CrawlState.RUNNING}
     unknown = ""
     if wanted - logins.keys():
         names = ", ".join(await frontier.logins.all())
         unknown = f"there are {names}" if names else "there is none"
+    infos = await frontier.crawl_infos(list({request.crawl.id for request in requests}))
+    pools = {info.crawl: info.pool for info in infos if info is not None and info.state is CrawlState.RUNNING}
     found: list[RequestRejected | None] = []
     for request in requests:
-        fault = None
-        if request.login and request.login not in logins:
+        login = logins.get(request.login)
+        if request.login and login is None:
             fault = f"no such login is stored; {unknown}. Store one with: gossamer logins put {request.login} FILE"
-        elif request.login and running.get(request.crawl.id, request.crawl.pool) != request.crawl.pool:
-            fault = "the crawl runs without this login. Send the request when it has finished, or for another crawl"
-        elif request.login:
-            _follow_never(request, logins[request.login].never_follow)
-        found.append(None if fault is None else RequestRejected(fault, field="login"))
+        else:
+            fault = _login_fault(request, login, login_of(pools.get(request.crawl.id, request.crawl.pool)))
+            if not fault:  # a crawl that does not run begins with the first of these requests
+                pools.setdefault(request.crawl.id, request.crawl.pool)
+        if login is not None:
+            _follow_never(request, login.never_follow)
+        found.append(RequestRejected(fault, field="login") if fault else None)
     return found
+
+
+def _login_fault(request: AdmittedRequest, login: StoredLogin | None, begun_with: str) -> str:
+    """Return why a request may not be submitted with its login, or without one. `begun_with`: login of its crawl;
+    empty: none. Empty: it may."""
+    if login is not None and (fault := other_site(login.site, [request.url])):
+        return fault
+    if request.login == begun_with:
+        return ""
+    if request.login:
+        return "the crawl runs without this login. Send the request when it has finished, or for another crawl"
+    again = f'with "login": "{begun_with}"'
+    return f"the crawl runs with the login {begun_with}. Send the request {again}, or for another crawl"
 
 
 def _follow_never(request: AdmittedRequest, patterns: Sequence[str]) -> None:

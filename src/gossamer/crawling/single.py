@@ -150,7 +150,7 @@ async def fetch_page(settings: Settings, url: str) -> FetchedPage:
         try:
             if settings.crawl.session:
                 found.session = await _log_in(attempt, settings, foreign or clients)
-            fetched = await _follow(found, attempt, settings, browser or foreign or clients, robots)
+            fetched = await _follow(found, attempt, settings, browser or foreign or clients, foreign or clients, robots)
         except (FetchError, FetchRefused) as error:
             found.error = error
         else:
@@ -232,8 +232,6 @@ async def _log_in(attempt: Attempt, settings: Settings, clients: "FetchBackend")
     from gossamer.wiring.sessions import load_login, with_spider
 
     login, site = load_login(settings), registered_domain(host(attempt.url))
-    if login is not None and login.site != site:
-        raise BadInput(f"it logs in to {login.site}, and {attempt.url} is at {site}.", option="session")
     if login is not None:
         login = with_spider(login, lambda: make_spider(find_spider(settings.crawl.spider)))
     session = SiteSession(site, None, login, login.accounts[0] if login is not None else None)
@@ -243,11 +241,17 @@ async def _log_in(attempt: Attempt, settings: Settings, clients: "FetchBackend")
 
 
 async def _follow(
-    found: FetchedPage, attempt: Attempt, settings: Settings, backend: "FetchBackend", robots: RobotsService
+    found: FetchedPage,
+    attempt: Attempt,
+    settings: Settings,
+    backend: "FetchBackend",
+    clients: "FetchBackend",
+    robots: RobotsService,
 ) -> FetchResponse:
     """Send the request and follow its redirects, and record each in `found`. Returns the response that is no redirect.
+    `clients`: send requests of a login.
 
-    Raises FetchError, and FetchRefused for what a crawl would not fetch.
+    Raises FetchError, LoginFailed, and FetchRefused for what a crawl would not fetch.
     """
     for _ in range(MAX_HOPS + 1):
         hop = Hop(attempt.url)
@@ -266,6 +270,9 @@ async def _follow(
             fetched = session.without_cookies(fetched)
             if session.is_logged_out(fetched, url=attempt.url, requested=found.url):
                 hop.response = fetched
+                number, status = session.number, fetched.status
+                if await session.renew(number, attempt.login_request, clients.fetch, status=status):
+                    continue
                 raise FetchRefused("it looks as to a visitor who is not logged in", "logged_out")
         hop.response = fetched
         location = fetched.moved_to or redirect_location(fetched.status, fetched.headers)

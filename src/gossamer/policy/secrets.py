@@ -4,7 +4,7 @@ Terms are the options that one submission of requests carries, its headers among
 any time. Nothing here may send a header to more domains: that would hand a user's password to a stranger.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -41,6 +41,14 @@ class SecretHeaders:
                 return False
             name = name.partition(".")[2]
         return True
+
+
+def other_site(site: str, urls: Sequence[str]) -> str:
+    """Return a sentence on a login that none of these canonical URLs, with which a crawl begins, would get. Empty: one
+    would. `site`: registered domain to which the login belongs."""
+    if not urls or any(registered_domain(host(url)) == site for url in urls):
+        return ""
+    return f"it logs in to {site}, and {urls[0]} is at {registered_domain(host(urls[0]))}"
 
 
 def has_secrets(terms: Terms) -> bool:

@@ -27,6 +27,9 @@ from gossamer.session.stored_jar import JarStore, StoredJar
 _MOST_VISITOR_PAGES = 10
 """Pages in a row that look as to a visitor after a login, from which the login itself counts as failed. Fewer end a
 crawl whose first pages no account may see; more fetch in vain."""
+_MOST_UNAUTHORIZED = 3
+"""Pages in a row that answer user and password with 401, after others that did not, from which they count as wrong.
+More let a site lock the account; fewer end a crawl that meets pages which the account may not see."""
 _MOST_REPEATED = 1000
 """Requests that a session remembers as repeated. With fewer, a forbidden page may cost several logins."""
 _PASSWORD = re.compile(rb"type\s*=\s*[\"']?\s*password", re.IGNORECASE)
@@ -242,12 +245,18 @@ class SiteSession:
         """Record a page that only a visitor who is logged in gets."""
         self._has_page, self._visitor_pages = True, 0
 
-    async def renew(self, number: int, request_for: Callable[[str], FetchRequest], send: Exchange) -> bool:
-        """Log in again, after a page that was sent by the session `number` has shown that it ended. Returns whether the
-        page may be sent again: False if the login is as new as the page. Raises LoginFailed."""
+    async def renew(
+        self, number: int, request_for: Callable[[str], FetchRequest], send: Exchange, *, status: int
+    ) -> bool:
+        """Log in again, after a page that was sent by the session `number` has shown that it ended. `status`: of that
+        page. Returns whether the page may be sent again: False if the login is as new as the page, or is sent with each
+        page. Raises LoginFailed."""
         async with self._lock:
             if number != self.number:
                 return True
+            if status == 401 and self._login is not None and self._login.steps is not None and self._login.steps.basic:
+                self._on_unauthorized()
+                return False
             if self._has_page:
                 await self._log_in(request_for, send)
                 return True
@@ -259,6 +268,19 @@ class SiteSession:
                     "session file (form: false, if pages of members have the form of the login)."
                 )
             return False
+
+    def _on_unauthorized(self) -> None:
+        """Record a page that answers user and password of basic auth with 401. Raises LoginFailed where they are wrong:
+        sites lock accounts after a few such answers."""
+        self._visitor_pages += 1
+        if not self._has_page:
+            raise LoginFailed(f"{self.site} answers {self._name} with 401 Unauthorized. Check user and password.")
+        if self._visitor_pages >= _MOST_UNAUTHORIZED:
+            raise LoginFailed(
+                f"{self.site} answers {self._name} with 401 Unauthorized, {self._visitor_pages} pages in a row. Check "
+                "user and password. If the account may not see these pages, name them in never_follow in the session "
+                "file."
+            )
 
     def repeat(self, request_id: str) -> None:
         """Record that a request is sent again by the login of now."""

@@ -40,7 +40,7 @@ from gossamer.option_names import label, named
 from gossamer.policy.parameters import DroppedParameters
 from gossamer.policy.patterns import DEFAULT_PATH_REPEATS
 from gossamer.policy.scope import check_regex, file_extension, scope_of
-from gossamer.policy.secrets import with_secrets_for
+from gossamer.policy.secrets import other_site, with_secrets_for
 from gossamer.policy.urls import (
     directory,
     fingerprint,
@@ -714,9 +714,9 @@ def check_rendering(settings: Settings) -> None:
         launch_options(settings)
 
 
-def never_followed(settings: Settings) -> tuple[str, ...]:
+def never_followed(settings: Settings, seeds: Sequence[str]) -> tuple[str, ...]:
     """Return the expressions of links that a crawl with a session never follows, because they would end it. Raises
-    BadInput for a session file that is not valid."""
+    BadInput for a session file that is not valid, or that logs in to a site to which none of the seeds belongs."""
     if not settings.crawl.session:
         return ()
     from gossamer.session.vault import open_vault_keys
@@ -726,6 +726,8 @@ def never_followed(settings: Settings) -> tuple[str, ...]:
     login = load_login(settings)
     if login is None:
         return NEVER_FOLLOWED
+    if fault := other_site(login.site, seeds):
+        raise BadInput(f"{fault}.", option="session")
     for text in login.never_follow:
         check_regex(text, "never_follow", linear=False)
     return (*NEVER_FOLLOWED, *login.never_follow)
@@ -778,7 +780,7 @@ def _terms(
         allowed_hosts=hosts or None,
         allowed_prefixes=directories or None,
         allow_regex=crawl.allow or None,
-        deny_regex=(*crawl.deny, *never_followed(settings)) or None,
+        deny_regex=(*crawl.deny, *never_followed(settings, seeds)) or None,
         regex_from_host=bool(crawl.allow or crawl.deny or crawl.session),
         deny_extensions=crawl.deny_extension,
         expires=parse_expires(crawl.expires, now=now) if crawl.expires else 0.0,

@@ -45,6 +45,7 @@ from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, first_header, header_lines, redirect_location
 from gossamer.frontier.base import RedirectPermit
 from gossamer.model.assets import ASSET_SPIDER, Asset
+from gossamer.model.crawl import login_of
 from gossamer.model.record import Output, PageRecord, PageRefusal
 from gossamer.model.request import MAX_DEATHS, Batch, DropReason, Lease, Outcome, Settlement, payload_size_error
 from gossamer.option_names import named
@@ -180,7 +181,7 @@ class Fetcher:
             attempt = Attempt(lease, self._context(lease))
         except Exception as error:
             return self._fail_unstarted(lease, error)
-        if attempt.context.terms.session:
+        if attempt.context.terms.session or login_of(lease.run.crawl.pool):
             return self._fetch_in_session(attempt)
         return self._fetch_of_its_kind(attempt)
 
@@ -288,12 +289,14 @@ class Fetcher:
     async def _fetch_in_session(self, attempt: Attempt) -> FinishedLease:
         """Fetch with the cookies and the login that the crawl has at the site. Without an account, or after a failed
         login, the request goes back."""
-        lease = attempt.lease
+        lease, login = attempt.lease, login_of(attempt.lease.run.crawl.pool)
+        needs_login = lease.terms.session == "login"
+        if lease.run.crawl.is_of_service and needs_login != bool(login):  # it was sent while the crawl began
+            begun = f"with the login {login}" if login else "without a login"
+            return self._fail(attempt, "bad_request", f"its crawl had begun {begun}")
         try:
             sessions = self._sessions_of(lease)
-            if lease.terms.session == "login" and not sessions.has_accounts:
-                if lease.run.crawl.is_of_service:
-                    return self._fail(attempt, "bad_request", "its crawl had begun without a login")
+            if needs_login and not sessions.has_accounts:
                 raise LoginFailed(f"This crawl needs a login. Start it with {named('session', 'FILE')} here, too.")
             session = sessions.session_for(lease.domain)
             if session is None:
@@ -351,7 +354,9 @@ class Fetcher:
             number, request_id = attempt.login_number, attempt.request_id
             if session.was_made_for(request_id, number) or attempt.payload.renewals >= _MOST_RENEWALS:
                 return fetched, self._fail(attempt, "logged_out", "", fetched)
-            await session.renew(number, attempt.login_request, partial(self._send_login, attempt))
+            send = partial(self._send_login, attempt)
+            if not await session.renew(number, attempt.login_request, send, status=fetched.status):
+                return fetched, self._fail(attempt, "logged_out", "", fetched)
             session.repeat(request_id)
         except LoginFailed as error:
             self._sessions_of(attempt.lease).fail(error)

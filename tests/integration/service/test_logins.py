@@ -1,6 +1,7 @@
 """Logins of a service: requests that name one, a login that fails, is corrected and deleted, and who says so."""
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -16,10 +17,11 @@ from gossamer.cli.commands.logins import sealed_login
 from gossamer.fakeweb.serving import serve
 from gossamer.fakeweb.spec import WebSpec
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId
+from gossamer.model.crawl import Crawl, CrawlId, Terms, login_pool
 from gossamer.valkey.datadir import running_address
 from gossamer_fakeweb.members import ACCOUNTS, Members
 from tests.servers.crawling import gossamer
+from tests.servers.crawls import open_crawl
 from tests.servers.service import Talk, Up, talking, up
 
 SESSION = """
@@ -137,11 +139,15 @@ async def passes_through_its_life(service: Up, talk: Talk, frontier: ValkeyFront
     await store(frontier, "other", file, "no")
     joined = await posted(service, **fields, crawlid="one", login="other")
     assert joined["reason"].startswith("the crawl runs without this login")
+    await is_refused_what_its_login_is_not_for(service, talk, frontier, base)
 
     login = {"form": f"{base}/login", "fields": {"user": "user", "password": "password"}}
     await put(service, "shop", {"accounts": {"alice": secrets_of("alice")}, "login": login})
     finished = await talk.event("finished", "one")
     assert (finished["fetched"], "login_failed" in finished) == (12, False)
+    counts = await frontier.crawl_info(CrawlId("testapp", "one"))
+    assert counts
+    assert counts.total().failed == {"bad_request": 1}, "what was sent while the crawl began is no page of a visitor"
     assert site.logins == ["alice"]
 
     await store(frontier, "shop", file, "no")
@@ -150,6 +156,29 @@ async def passes_through_its_life(service: Up, talk: Talk, frontier: ValkeyFront
     await frontier.stop_crawl(CrawlId("testapp", "two"))
     stopped = await talk.event("stopped", "two")
     assert stopped["login_failed"].startswith("The login shop is not stored any more")
+
+
+async def is_refused_what_its_login_is_not_for(service: Up, talk: Talk, frontier: ValkeyFrontier, base: str) -> None:
+    """A request without the login of its crawl, and one for another site; on the bus, too, and by the command."""
+    without = {"appid": "testapp", "crawlid": "one", "url": f"{base}/p/1"}
+    elsewhere = {"appid": "testapp", "crawlid": "other", "url": "http://www.other.test/", "login": "shop"}
+    reasons = {
+        "one": 'the crawl runs with the login shop. Send the request with "login": "shop", or for another crawl',
+        "other": "it logs in to members.test, and http://www.other.test/ is at other.test",
+    }
+    for request in (without, elsewhere):
+        answer = await posted(service, **request)
+        assert (answer["status"], answer["field"]) == (400, "login")
+        assert answer["reason"] == reasons[request["crawlid"]]
+        fed = await said(service, "feed", json.dumps(request))
+        assert f"login: {answer['reason']}" in fed
+    mixed = [{**without, "crawlid": "mixed", **login} for login in ({"login": "shop"}, {}, {"login": "shop"})]
+    await talk.say(without, elsewhere, *mixed)
+    letters = await talk.until(talk.topics.dead_letter, lambda found: len(found) == 3)
+    assert {letter["reason"] for letter in letters} == set(reasons.values())
+    await frontier.stop_crawl(CrawlId("testapp", "mixed"))
+    beginning = Crawl(id=CrawlId("testapp", "one"), pool=login_pool("shop"))
+    await open_crawl(frontier, [f"{base}/p/1?visitor"], Terms(), crawl=beginning)
 
 
 @pytest.mark.timeout(120)
