@@ -43,18 +43,24 @@ class ProgramNames(OptionNames):
         return option
 
 
-_REQUEST_FIELDS = {"deny": "deny_regex", "drop_parameter": "drop_parameters"}
+_REQUEST_FIELDS = {"deny": "deny_regex", "drop_parameter": "drop_parameters", "header": "headers"}
 
 
 class RequestNames(OptionNames):
     """Names of options in requests to a service, for those that differ or may be named to its users."""
 
     def named(self, option: str, value: object = None) -> str:
-        """Return an option as the reader writes it: `"path_repeats": 1`."""
+        """Return an option as the reader writes it: `"path_repeats": 1`. A value in capitals stands for any."""
         field = _REQUEST_FIELDS.get(option, option)
         if value is None:
             return field
-        return f'"{field}": ["{value}"]' if field == "drop_parameters" else f'"{field}": {value}'
+        if field == "drop_parameters":
+            return f'"{field}": ["{value}"]'
+        if option == "session" and value == "FILE":
+            return '"login": "NAME" (of a session file that gossamer logins put NAME FILE has stored)'
+        if value is True or (isinstance(value, str) and value.islower()):
+            value = "true" if value is True else f'"{value}"'
+        return f'"{field}": {value}'
 
 
 _PROJECT_SETTINGS = {"refusal_rules": "GOSSAMER_FETCH__REFUSAL_RULES"}

@@ -153,7 +153,8 @@ class CrawlDetails(CrawlSummary):
     without_browser: int = 0
     """Those requests, if no worker with a browser is announced: they wait until one is. Else 0"""
     login_trouble: str = ""
-    """Accounts of the crawl's login that have failed, why, and what to do. Empty: none has, or it needs no login"""
+    """Accounts of the crawl's login that have failed, or why no worker uses it, and what to do. Empty: all is well, or
+    it needs no login"""
     frontier_error: str = ""
     """Only while the frontier is away: the reason. The crawl is as the history remembers it"""
     queued_by_domain: DomainPage | None = None

@@ -59,7 +59,8 @@ class UrlState(ResponseModel):
     without_browser: str = ""
     """Command that starts what it waits for, a worker with a browser, because there is none; empty: it does not"""
     login_trouble: str = ""
-    """Accounts of the login by which it is to be fetched that have failed, and why; empty: it waits for none"""
+    """Accounts of the login by which it is to be fetched that have failed, or why no worker uses it; empty: it waits
+    for none"""
     blacklisted: str
     """`held` or `dropped`: what happens to requests of its domain, which is on the blacklist; empty: it is not"""
     scope: str

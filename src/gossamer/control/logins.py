@@ -95,19 +95,27 @@ async def login_states(frontier: ValkeyFrontier) -> list[LoginState]:
 
 
 async def login_trouble(frontier: ValkeyFrontier, info: CrawlInfo) -> str:
-    """Return sentences about the accounts of a running crawl's login that have failed. Empty: the crawl needs no login,
-    or all is well. Raises FrontierUnavailable."""
-    return await trouble_of_pool(frontier, info.pool) if info.state is CrawlState.RUNNING else ""
+    """Return sentences about the accounts of a running crawl's login that have failed, or on why a worker cannot use it
+    while none is at work. Empty: the crawl needs no login, or all is well. Raises FrontierUnavailable."""
+    if info.state is not CrawlState.RUNNING:
+        return ""
+    login, total = login_of(info.pool), info.total()
+    trouble = await trouble_of_pool(frontier, info.pool)
+    if trouble or not login or total.leased or not total.waiting:
+        return trouble
+    unusable = await frontier.logins.unusable(login)
+    return f"{unusable} Requests wait for a worker that can." if unusable else ""
 
 
 async def login_wait(frontier: ValkeyFrontier, info: CrawlInfo, found: UrlInfo) -> str:
-    """Return sentences about the failed login that a request of a crawl waits for. Empty: it waits for none. Raises
+    """Return sentences about the login that a request of a crawl waits for in vain. Empty: it waits for none. Raises
     FrontierUnavailable."""
     return await login_trouble(frontier, info) if found.waits else ""
 
 
 async def trouble_of_pool(frontier: ValkeyFrontier, pool: str) -> str:
-    """Return the same of the login that the crawls of a pool need, whether they run or not."""
+    """Return sentences about the accounts that have failed of the login that the crawls of a pool need, whether they
+    run or not. Empty: they need none, or none has failed."""
     name = login_of(pool)
     if not name:
         return ""

@@ -11,7 +11,7 @@ DropReason and every reason that the fetcher (worker/fetcher.py) or a spider giv
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from gossamer.option_names import named, reader
+from gossamer.option_names import OptionNames, RequestNames, named, reader
 from gossamer.policy.urls import host, registered_domain
 
 
@@ -231,19 +231,31 @@ _HTTP_ADVICE = {
 }
 
 
-def explain(reason: str) -> Explanation:
-    """Return a reason in words. `http_404` becomes `404 Not Found`."""
+def names_for(pool: str) -> OptionNames:
+    """Return the names of options for those who submit the crawls of a pool of workers: of a service, fields of
+    requests. Empty: as the reader of messages knows them."""
+    if not pool:
+        return reader.get()
+    from gossamer.model.crawl import SHARED_POOL, workers_of  # imported late: every command loads this module
+
+    return RequestNames() if workers_of(pool) == SHARED_POOL else reader.get()
+
+
+def explain(reason: str, *, pool: str = "") -> Explanation:
+    """Return a reason in words. `http_404` becomes `404 Not Found`. `pool`: the crawl's group of workers, for the names
+    of options."""
+    names = names_for(pool)
     prefix, _, code = reason.partition("_")
     if prefix == "http" and code.isdecimal():
         status = int(code)
-        return Explanation(f"{status} {status_phrase(status)}".strip(), _worded(_HTTP_ADVICE.get(status, "")))
+        return Explanation(f"{status} {status_phrase(status)}".strip(), _worded(_HTTP_ADVICE.get(status, ""), names))
     found = _EXPLANATIONS.get(reason)
-    return Explanation(*map(_worded, found)) if found else Explanation(reason or "Unknown")
+    return Explanation(*(_worded(text, names) for text in found)) if found else Explanation(reason or "Unknown")
 
 
-def _worded(template: str) -> str:
-    """Return a text with its options as the reader writes them, and the command in place of INSTALL_HTTP2."""
-    text = template.format_map(reader.get()) if "{" in template else template
+def _worded(template: str, names: OptionNames) -> str:
+    """Return a text with these names of options, and the command in place of INSTALL_HTTP2."""
+    text = template.format_map(names) if "{" in template else template
     if "INSTALL_HTTP2" in text:
         from gossamer.extras import install_advice  # imported late: most messages need no command
 
@@ -257,7 +269,9 @@ def cause_advice(reason: str, detail: str) -> str:
     parts = _CAUSES.get(reason, {})
     # Behind the name of the host, in which any word may be.
     cause = detail.rpartition(": ")[2].lower().replace("_", " ").replace("self signed", "self-signed")
-    return next((_worded(words) for part, words in parts.items() if part in cause), explain(reason).advice)
+    return next(
+        (_worded(words, reader.get()) for part, words in parts.items() if part in cause), explain(reason).advice
+    )
 
 
 CANNOT_FETCH = "Cannot fetch "

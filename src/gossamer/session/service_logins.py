@@ -65,15 +65,17 @@ class ServiceLogins:
         *,
         life_seconds: float,
         prepare: Callable[[SiteLogin], SiteLogin],
+        key_fault: str = "",
     ) -> None:
         """`life_seconds`: of a claim of an account. `prepare` returns a login with its spider; it raises BadInput for
-        one that this worker cannot use."""
+        one that this worker cannot use. `key_fault`: why there are no keys. Empty: none were given."""
         self._frontier = frontier
         self._holder = holder
         self._keys = keys
         self._troubles = troubles
         self._life_seconds = life_seconds
         self._prepare = prepare
+        self._key_fault = key_fault
         self._uses: dict[str, _LoginUse] = {}
 
     def sessions(self, login: str) -> WorkerSessions:
@@ -129,8 +131,11 @@ class ServiceLogins:
         try:
             login = self._open(name, stored)
         except (BadInput, BadSpider) as error:
-            self._troubles.update(f"{_TROUBLE}{name}", f"This worker cannot use the login {name}: {error.detail}")
+            fault = f"cannot use the login {name}: {error.detail}"
+            self._troubles.update(f"{_TROUBLE}{name}", f"This worker {fault}")
+            await self._frontier.logins.note_unusable(name, f"The worker {self._holder.worker} {fault}")
             return
+        await self._frontier.logins.note_usable(name)
         if len(accounts) == len(stored.accounts):
             self._troubles.end(f"{_TROUBLE}{name}", f"The login {name} is used again.")
         claim = AccountClaim(
@@ -145,7 +150,8 @@ class ServiceLogins:
     def _open(self, name: str, stored: StoredLogin) -> SiteLogin:
         """Return a login with its secrets. Raises BadInput."""
         if self._keys is None:
-            raise BadInput("it has no key. Set GOSSAMER_SECRET_KEYS_FILE as where the login was stored.")
+            missing = "it has no key. Set GOSSAMER_SECRET_KEYS_FILE as where the login was stored."
+            raise BadInput(self._key_fault or missing)
         login = open_login(self._keys, name, stored.version, stored.sealed)
         if login is None:
             raise BadInput("none of its keys decrypts it. Set GOSSAMER_SECRET_KEYS_FILE as where the login was stored.")

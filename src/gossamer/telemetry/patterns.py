@@ -11,12 +11,12 @@ import heapq
 
 import msgspec
 
-from gossamer.model.crawl import SHARED_POOL, CrawlId, Run, workers_of
+from gossamer.model.crawl import CrawlId, Run
 from gossamer.model.growth import Growth, PatternCount
 from gossamer.model.info import CrawlInfo
-from gossamer.option_names import RequestNames, reader
 from gossamer.policy.patterns import MANY_REPEATS, Signs, signs_of, url_pattern
 from gossamer.policy.urls import origin
+from gossamer.policy.words import names_for
 
 _DEEP = 25
 """Links from the start of the crawl from which pages are counted. Few sites need so many steps to all of their pages,
@@ -115,7 +115,7 @@ def growth_sentences(info: CrawlInfo) -> list[str]:
 
 def growth_sentence(pattern: str, count: PatternCount, *, pool: str = "") -> str:
     """Return what grows, and what a person can do if it has no end. `pool`: the crawl's group of workers."""
-    named = (RequestNames() if workers_of(pool) == SHARED_POOL else reader.get()).named
+    named = names_for(pool).named
     begin = f"{pattern} may have no end: {count.pages:,} pages so far, "
     example = f", for example {count.example}."
     match count.growth:

@@ -26,16 +26,17 @@ def refused_by_sites(failed: Mapping[str, int]) -> dict[str, int]:
     return {kind: count for kind, count in refusals_by_kind(failed).items() if kind in BY_SITE}
 
 
-def refusals_text(failed: Mapping[str, int], *, fetched: int) -> str:
-    """Return sentences about the refusals among the failures of a crawl; empty: there are none."""
+def refusals_text(failed: Mapping[str, int], *, fetched: int, pool: str) -> str:
+    """Return sentences about the refusals among the failures of a crawl; empty: there are none. `pool`: the crawl's
+    group of workers."""
     refused, found = refused_by_sites(failed), refusals_by_kind(failed)
     lines = []
     if refused:
         commonest = max(refused, key=refused.__getitem__)
         pages = f"{counted(sum(refused.values()), 'page')} ({reason_counts(refused)}), and sent {fetched:,}"
-        lines.append(f"refused by sites: {pages}. {explain(REFUSED + commonest).advice}")
+        lines.append(f"refused by sites: {pages}. {explain(REFUSED + commonest, pool=pool).advice}")
     for kind in found.keys() - refused.keys():
-        title, advice = explain(REFUSED + kind)
+        title, advice = explain(REFUSED + kind, pool=pool)
         lines.append(f"{counted(found[kind], 'response')} without a page: {title}. {advice}")
     return " ".join(lines)
 
@@ -48,9 +49,10 @@ def mostly_refused(failed: Mapping[str, int], *, fetched: int) -> bool:
 class RefusingHosts:
     """Hosts that have refused all pages of late; a trouble while one has refused many in a row."""
 
-    def __init__(self, troubles: Troubles | None = None) -> None:
-        """`troubles` None: refusals are only counted."""
+    def __init__(self, troubles: Troubles | None = None, *, pool: str = "") -> None:
+        """`troubles` None: refusals are only counted. `pool`: the worker's group. Empty: that of a command."""
         self._troubles = troubles
+        self._pool = pool
         self.in_a_row: dict[str, int] = {}
         """Refusals since the last page, by host. Empty for nearly all crawls, so that a page costs one comparison."""
 
@@ -60,7 +62,7 @@ class RefusingHosts:
             return
         count = self.in_a_row[host] = self.in_a_row.get(host, 0) + 1
         if count == IN_A_ROW and self._troubles is not None:
-            title, advice = explain(reason)
+            title, advice = explain(reason, pool=self._pool)
             kind = reason.removeprefix(REFUSED)
             verb = "refused" if kind in BY_SITE else "sent empty shells in place of"
             refused = f"{host} has {verb} {count} pages in a row, and sent none between them"

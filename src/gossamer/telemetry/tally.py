@@ -397,11 +397,13 @@ class WorkerCounts:
     very many hosts are lower bounds.
     """
 
-    def __init__(self, tally: Tally, seeds: SeedErrors | None = None, troubles: Troubles | None = None) -> None:
+    def __init__(
+        self, tally: Tally, seeds: SeedErrors | None = None, troubles: Troubles | None = None, *, pool: str = ""
+    ) -> None:
         """`tally`: the worker's counters. `seeds` None: there is no person to tell, as in a service. `troubles`: get
-        hosts that refuse."""
+        hosts that refuse. `pool`: the worker's group."""
         self.tally = tally
-        self.refusals = RefusingHosts(troubles)
+        self.refusals = RefusingHosts(troubles, pool=pool)
         self.seeds = seeds
         self.patterns = PatternCounts()
         """Fetched pages that may have no end."""

@@ -198,8 +198,10 @@ def service_logins(
     troubles: Troubles,
     *,
     spider: Callable[[str], Spider],
+    key_fault: str = "",
 ) -> ServiceLogins:
-    """Return the logins of a service in a worker, which then uses them. `spider`: returns the spider of a name."""
+    """Return the logins of a service in a worker, which then uses them. `spider`: returns the spider of a name.
+    `key_fault`: why `sessions` have no keys. Empty: none were given."""
     sessions.service_logins = logins = ServiceLogins(
         frontier,
         holder,
@@ -207,6 +209,7 @@ def service_logins(
         troubles,
         life_seconds=_CLAIM_FACTOR * settings.worker.heartbeat,
         prepare=partial(_usable, settings, spider),
+        key_fault=key_fault,
     )
     return logins
 

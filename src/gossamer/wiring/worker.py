@@ -257,6 +257,7 @@ class _WorkerParts:
 
     _foreign: "ForeignFetcher | None" = None
     """Fetcher of another package that sends the requests of pages."""
+    _browser: "BrowserBackend | None" = None
 
     def __init__(
         self,
@@ -291,7 +292,8 @@ class _WorkerParts:
         self.recorder: PerformanceRecorder | None = None
         """Set once the worker has begun."""
         # A service has no person in front of it, and its requests come at any time.
-        self._counts = WorkerCounts(self.tally, SeedErrors(self.troubles) if run is not None else None, self.troubles)
+        seeds = None if run is None else SeedErrors(self.troubles)
+        self._counts = WorkerCounts(self.tally, seeds, self.troubles, pool=pool)
         self._sink = open_outputs(settings, bus, run, OutputLosses(self._on_missing, self._on_refused))
         self._commit_limits = CommitLimits() if reader is None else _READER_LIMITS
         self._visited_pages = self._open_visits()
@@ -313,7 +315,6 @@ class _WorkerParts:
             max_pages=max(1, settings.worker.concurrency // 2) if pool == SHARED_POOL else None,
         )
         self._spider_runner: SpiderRunner | None = None
-        self._browser: BrowserBackend | None = None
         self._proxies = WorkerProxies(_proxy_options(settings), self.tally.fail_proxy, self.troubles)
         self._loaded_spiders = spiders
         self._available = frozenset((*known_spiders(), *spiders.names))
@@ -505,15 +506,24 @@ class _WorkerParts:
         if self._pool != SHARED_POOL or self._run is not None:
             return
         await self._wait_for_logins()
-        from gossamer.wiring.sessions import service_logins  # imported late: most services have no logins
+        from gossamer.wiring.sessions import CrawlSessions, service_logins  # imported late: most services have none
 
+        fault = ""
         try:
             sessions = self._crawl_sessions()
         except BadInput as error:  # the keys are no keys
-            self.troubles.begin("login", f"This worker cannot log in: {error.detail}")
-            return
-        spider = partial(self._loaded_spiders.get, CrawlId("", self._pool))
-        await service_logins(sessions, self._settings, self._frontier, holder, self.troubles, spider=spider).follow()
+            sessions, fault = CrawlSessions(self._frontier, None), error.detail
+            self.troubles.begin("login", f"This worker cannot log in: {fault}")
+        logins = service_logins(
+            sessions,
+            self._settings,
+            self._frontier,
+            holder,
+            self.troubles,
+            spider=partial(self._loaded_spiders.get, CrawlId("", self._pool)),
+            key_fault=fault,
+        )
+        await logins.follow()
 
     async def _wait_for_logins(self) -> None:
         """Return when the service has any logins."""

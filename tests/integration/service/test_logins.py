@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import os
+import subprocess
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, Terms, login_pool
 from gossamer.valkey.datadir import running_address
 from gossamer_fakeweb.members import ACCOUNTS, Members
-from tests.servers.crawling import gossamer
+from tests.servers.crawling import command, gossamer
 from tests.servers.crawls import open_crawl
 from tests.servers.service import Talk, Up, talking, up
 
@@ -179,6 +181,41 @@ async def is_refused_what_its_login_is_not_for(service: Up, talk: Talk, frontier
     await frontier.stop_crawl(CrawlId("testapp", "mixed"))
     beginning = Crawl(id=CrawlId("testapp", "one"), pool=login_pool("shop"))
     await open_crawl(frontier, [f"{base}/p/1?visitor"], Terms(), crawl=beginning)
+
+
+@contextmanager
+def worker_with_the_key(folder: Path) -> Iterator[None]:
+    """A further worker of the service in this folder."""
+    words = command("worker", *FLAGS, "-q", "-o", "pages.jsonl", "--data-dir", ".gossamer")
+    worker = subprocess.Popen(words, cwd=folder, env={**os.environ, **ENVIRONMENT})
+    try:
+        yield
+    finally:
+        worker.terminate()
+        assert worker.wait(60) == 0
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [("", "it has no key. Set GOSSAMER_SECRET_KEYS_FILE"), ("short", "a key for secrets is not valid")],
+)
+async def test_a_crawl_says_that_it_waits_for_a_worker_with_the_key(tmp_path: Path, keys: str, reason: str) -> None:
+    async with serve(WebSpec(members=3)) as web:
+        base = web.site.base("members.test")
+        (tmp_path / "shop.yaml").write_text(SESSION.format(base=base))
+        with up(tmp_path, *FLAGS, environment={"GOSSAMER_SECRET_KEYS": keys}) as service:
+            async with talking(service) as talk, connected(service) as frontier:
+                await store(frontier, "shop", tmp_path / "shop.yaml", ACCOUNTS["alice"])
+                request = {"crawlid": "one", "url": f"{base}/", "maxdepth": 9, "login": "shop"}
+                assert (await posted(service, **request))["status"] == 201
+                text = await trouble(service, "The worker ", f"cannot use the login shop: {reason}")
+                assert text.endswith(" Requests wait for a worker that can.")
+                assert text in await said(service, "info", "testapp", "one")
+                why = ("why", request["url"], "--app", "testapp", "--crawl-id", "one")
+                assert text in await said(service, *why, "--resolve", "members.test:127.0.0.1")
+                with worker_with_the_key(tmp_path):
+                    assert (await talk.event("finished", "one"))["fetched"] == 3
 
 
 @pytest.mark.timeout(120)

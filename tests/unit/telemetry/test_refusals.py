@@ -1,5 +1,7 @@
 """Hosts that refuse many pages in a row are named, until they send pages again."""
 
+import pytest
+
 from gossamer.policy.refusal_rests import IN_A_ROW
 from gossamer.telemetry.logs import Troubles
 from gossamer.telemetry.refusals import (
@@ -41,9 +43,9 @@ def test_a_page_between_refusals_begins_the_count_anew() -> None:
 
 def test_refusals_in_words() -> None:
     failed = {"refused_challenge": 3, "refused_login": 1, "http_404": 9}
-    text = refusals_text(failed, fetched=2)
+    text = refusals_text(failed, fetched=2, pool="cli")
     assert text.startswith("refused by sites: 4 pages (challenge 3, login 1), and sent 2. Ask its operator")
-    assert refusals_text({"http_404": 9}, fetched=0) == ""
+    assert refusals_text({"http_404": 9}, fetched=0, pool="cli") == ""
     assert mostly_refused(failed, fetched=2)
     assert not mostly_refused(failed, fetched=3)
     assert not mostly_refused({"refused_login": 9}, fetched=3)
@@ -56,11 +58,33 @@ def test_refusals_in_words() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("pool", "logs_in", "renders"),
+    [
+        ("cli", "--session FILE logs in; --cookie sends", "--render auto lets"),
+        (
+            "shared",
+            '"login": "NAME" (of a session file that gossamer logins put NAME FILE has stored)',
+            '"render": "auto"',
+        ),
+        ("login:shop", '"login": "NAME" (of a session file that', '"render": "auto" lets'),
+    ],
+)
+def test_advice_names_what_those_write_who_submit_the_crawl(pool: str, logs_in: str, renders: str) -> None:
+    assert logs_in in refusals_text({"refused_login": 1}, fetched=2, pool=pool)
+    assert renders in refusals_text({"refused_empty": 1}, fetched=2, pool=pool)
+    troubles = Troubles()
+    hosts = RefusingHosts(troubles, pool=pool)
+    for _ in range(IN_A_ROW):
+        hosts.on_refusal("a.test", "refused_login")
+    assert logs_in in troubles.current["refusals"]
+
+
 def test_pages_that_are_missing_or_empty_are_no_refusals_by_the_site() -> None:
     failed = {"refused_not_found": 9, "refused_empty": 4, "refused_same": 1}
     assert refused_by_sites(failed) == {"same": 1}
     assert not mostly_refused(failed, fetched=2)
-    text = refusals_text({"refused_empty": 4}, fetched=2)
+    text = refusals_text({"refused_empty": 4}, fetched=2, pool="cli")
     assert text.startswith("4 responses without a page: The page is empty until scripts have built it.")
     told: list[str] = []
     hosts = RefusingHosts(Troubles(told.append))

@@ -353,7 +353,8 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
         ]
         lines += [f"    {one.reason} {one.total:,}{_such_as(one.urls)}" for one in failed]
         lines += [f"  {sentence}" for sentence in growth_sentences(crawl.info)]
-        if refused := refusals_text(crawl.info.pages.failed, fetched=crawl.info.pages.fetched):
+        pages = crawl.info.pages
+        if refused := refusals_text(pages.failed, fetched=pages.fetched, pool=crawl.info.pool):
             lines.append(f"  {refused}")
         if crawl.info.repairs:
             lines.append(f"  {REPAIRED}")

@@ -143,7 +143,7 @@ def _show_crawl(answer: dict[str, Any], crawl: CrawlInfo, waits: Sequence[str]) 
         f"{retries_text(total.later, total.retried)}",
     ]
     lines += [f"  {sentence}" for sentence in (*waits, *growth_sentences(crawl))]
-    if refused := refusals_text(crawl.pages.failed, fetched=crawl.pages.fetched):
+    if refused := refusals_text(crawl.pages.failed, fetched=crawl.pages.fetched, pool=crawl.pool):
         lines.append(f"  {refused}")
     if crawl.repairs:
         lines.append(f"  {REPAIRED}")

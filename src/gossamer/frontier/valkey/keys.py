@@ -212,6 +212,9 @@ class KeyPattern(StrEnum):
     LOGIN_FAILURES = "login-failures:{name}"
     """Hash, shard 0 only: account of a login -> why its login has failed. Deleted with the login, and when it is stored
     again or to be tried again; expires 90 days after the last failure."""
+    LOGIN_UNUSABLE = "login-unusable:{name}"
+    """String, shard 0 only: sentence on why a worker cannot use a login for which requests wait. Deleted when a worker
+    can; expires 10 seconds after a worker has noted it."""
 
     # --- unfinished operations and ends -------------------------------------------------------------------------------
 

@@ -20,6 +20,9 @@ LOGIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """Name of a login. It becomes part of keys and of the name of a pool."""
 _FAILURES_KEPT_MS = 90 * 86400 * 1000
 """Life of what is known of failed logins. `KeyPattern.LOGIN_FAILURES` names the 90 days, too."""
+_UNUSABLE_MS = 10_000
+"""Life of a note that a worker cannot use a login, which it repeats meanwhile. `KeyPattern.LOGIN_UNUSABLE` names the 10
+seconds, too."""
 _PRUNED_MS = 86400 * 1000
 """Names stay listed so long after the end of their login: longer than any two clocks differ."""
 
@@ -132,6 +135,19 @@ class LoginRegistry:
     async def retry(self, name: str) -> bool:
         """Have workers use the accounts that have failed again. Returns whether there were any."""
         return bool(await self._do("DEL", self._key(KeyPattern.LOGIN_FAILURES, name)))
+
+    async def note_unusable(self, name: str, sentence: str) -> None:
+        """Note for 10 seconds why a worker cannot use a login. The latest sentence counts."""
+        await self._do("SET", self._key(KeyPattern.LOGIN_UNUSABLE, name), sentence, "PX", _UNUSABLE_MS)
+
+    async def note_usable(self, name: str) -> None:
+        """Note that a worker can use a login."""
+        await self._do("DEL", self._key(KeyPattern.LOGIN_UNUSABLE, name))
+
+    async def unusable(self, name: str) -> str:
+        """Return the sentence on why a worker cannot use a login. Empty: none has noted one of late."""
+        found: bytes | None = await self._do("GET", self._key(KeyPattern.LOGIN_UNUSABLE, name))
+        return "" if found is None else found.decode()
 
     async def with_work(self, logins: Collection[str], stored_names: Sequence[str]) -> set[str]:
         """Return those of these logins in whose pools requests wait in queues, under one of these stored names (see
