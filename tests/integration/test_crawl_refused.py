@@ -166,6 +166,46 @@ async def test_the_same_page_for_all_paths_is_refused_and_kinds_may_be_taken_for
     assert Counter(page.reason for page in kept.pages) == {"": 1 + count}
 
 
+async def test_the_next_start_knows_the_page_of_refusals_and_takes_what_has_come_in_its_place(tmp_path: Path) -> None:
+    count = ALIKE + SAME + 5
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("same.test", "/", html("".join(f"<a href='/{number}'>x</a>" for number in range(count))))
+        for number in range(count):
+            web.mount("same.test", f"/{number}", html("<title>Sorry</title><p>You look like a robot to us."))
+        seeds, resolve = [f"http://same.test:{web.port}/"], ["*:127.0.0.1"]
+        first = (await crawl(tmp_path, seeds, resolve)).by_url()
+        refused = [url for url, page in first.items() if page.reason == "refused_same"]
+        number = refused[0].rpartition("/")[2]
+        web.mount("same.test", f"/{number}", html("<title>Sorry</title><p>We were wrong. Here is the table."))
+        done = await crawl(tmp_path, seeds, resolve)
+    assert len(refused) == 5
+    again = [page for page in done.pages if page.url in refused][len(refused) :]
+    reasons = {page.url: page.reason for page in again}
+    assert reasons == {url: "" if url == refused[0] else "refused_same" for url in refused}
+    evidence = next(page.refusal.evidence for page in again if page.refusal)
+    assert "the same page as when it was refused before" in evidence
+    assert done.summary.info is not None
+    assert done.summary.info.total().failed == {"refused_same": 4}
+
+
+EMPTY_OR_LARGE = {
+    "empty": "",
+    "late title": "\ufeff<!doctype html><style>" + "a {b: c}" * 400 + "</style><title>No</title>Robot?",
+    "large": "<title>Sorry</title><p>You look like a robot." + "<p>an entry of the menu" * 3000,
+}
+
+
+@pytest.mark.parametrize("kind", EMPTY_OR_LARGE)
+async def test_pages_without_content_and_large_pages_may_be_the_same(tmp_path: Path, kind: str) -> None:
+    count = ALIKE + SAME + 2
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        web.mount("same.test", "/", html("".join(f"<a href='/{number}'>x</a>" for number in range(count))))
+        for number in range(count):
+            web.mount("same.test", f"/{number}", html(EMPTY_OR_LARGE[kind]))
+        done = await crawl(tmp_path, [f"http://same.test:{web.port}/"], ["*:127.0.0.1"])
+    assert Counter(page.reason for page in done.pages) == {"": 1 + ALIKE + SAME, "refused_same": 2}
+
+
 async def test_a_spider_reads_an_empty_page_which_is_none_nevertheless(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         """

@@ -177,7 +177,7 @@ class Settlement(msgspec.Struct):
     delay_seconds: float = 0.0
     """For `retry` and `postponed`: least number of seconds before the next lease."""
     payload: bytes | None = None
-    """For `forwarded`, `switched` and `retry`: new payload of the entry. None keeps the old one."""
+    """For `forwarded`, `switched`, `retry` and `failed`: new payload of the entry. None keeps the old one."""
     unanswered: bool = False
     """For `failed` and `dropped`: no answer came, so another attempt may help. If its crawl wants that, the request is
     kept, and retried when the crawl is started again."""
@@ -241,6 +241,9 @@ class Payload(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
     the decision may stand: `auto:change`. Empty: its request says so, or it is not to be rendered."""
     browser_ends: int = 0
     """Number of times that the browser which built the page has crashed or hung."""
+    repeated: int = 0
+    """Fingerprint of the page by which the request was refused before, because many other paths had got it, too
+    (`policy/repeated_pages.py`). 0: it was not."""
     scrapy: bytes | None = None
     """Other properties of a Scrapy request, as `model.values` encodes them. Only workers that run Scrapy read them."""
     asset: Asset | None = None

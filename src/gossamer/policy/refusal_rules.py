@@ -13,7 +13,7 @@ import msgspec
 
 from gossamer.model.record import RefusalKind
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Version of the rules, which records of refused pages name."""
 
 MOST_BYTES: Final = 48 * 1024

@@ -4,17 +4,21 @@ A worker process counts for itself. For nearly all pages only title and size are
 before; the text is compared where many in a row were alike.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from gossamer.model.record import PageRefusal
-from gossamer.policy.refusal_rules import MOST_BYTES, VERSION
+from gossamer.policy.refusal_rules import LARGEST_BYTES, MOST_BYTES, VERSION
 
 ALIKE: Final = 10
 """Pages in a row with one title and nearly one size, after which their texts are compared."""
 SAME: Final = 10
 """Further pages with the same text and other paths, after which one more is none. Fewer would also be found in the
 archive of a site with some empty pages."""
+_IN_TURN: Final = 2
+"""Sizes and texts that may take turns. With more, the empty pages among others would be found."""
+_KNOWN: Final = 4
+"""Texts of a title that are known to be none of pages."""
 _NEARLY_BYTES: Final = 512
 """Difference of sizes that the URL of a page and the number of its refusal make."""
 _SITES: Final = 1024
@@ -22,26 +26,33 @@ _SITES: Final = 1024
 _TITLE_WITHIN: Final = 2048
 _TITLE_BYTES: Final = 200
 _BEGIN_BYTES: Final = 64
-_BEGINS: Final = (b"<html", b"<!doc", b"<head", b"<body")
-"""Beginnings of pages, which data do not have."""
+_BEGINS: Final = (b"<html", b"<!doc", b"<head", b"<body", b"<meta", b"<link", b"<scri", b"<styl", b"<!--", b"<?xml")
+"""Beginnings of pages, which data and parts of pages do not have."""
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+class Repeat(NamedTuple):
+    """A page that is the same as many others."""
+
+    refusal: PageRefusal
+    text: int
+    """Fingerprint of its text, by which another process knows it (`remember`)."""
 
 
 class _AlikePages:
     """Pages of a host with one title."""
 
-    __slots__ = ("compared", "count", "known", "known_size", "paths", "size")
+    __slots__ = ("count", "known", "sizes", "texts")
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        """Sizes of the latest pages, at most two that take turns."""
         self.count = 0
-        """Pages in a row of nearly this size."""
-        self.compared = 0
-        """Fingerprint of the text that was compared last; 0: none was."""
-        self.paths: list[str] = []
-        """Paths of the pages with that text."""
-        self.known = 0
-        """Fingerprint of the text that is no page; 0: there is none yet."""
-        self.known_size = -1
+        """Pages in a row of nearly these sizes."""
+        self.texts: dict[int, list[str]] = {}
+        """Paths of the pages whose texts were compared, by fingerprints of these: at most two that take turns."""
+        self.known: dict[int, tuple[int, str]] = {}
+        """Size and one path, or none, of texts that are no pages, by fingerprint."""
 
 
 class RepeatedPages:
@@ -55,65 +66,91 @@ class RepeatedPages:
         """Count a page of a host with the status 200, and return whether it is worth `find`: False for nearly all
         pages. Then a second call for the page counts nothing."""
         size = len(body)
-        if size > MOST_BYTES:
+        if size > LARGEST_BYTES:
             return False
         title = _title(body)
         if title is None:
             return False
-        alike = self._of(crawl, host, title, size)
-        if alike.known and abs(size - alike.known_size) <= _NEARLY_BYTES:
+        alike = self._of(crawl, host, title)
+        if alike.known and any(abs(size - known) <= _NEARLY_BYTES for known, _ in alike.known.values()):
             return True
-        if abs(size - alike.size) > _NEARLY_BYTES:
-            alike.size, alike.count = size, 0
+        for one in alike.sizes:
+            if abs(size - one) <= _NEARLY_BYTES:
+                break
+        else:
+            if len(alike.sizes) >= _IN_TURN:
+                alike.sizes, alike.count = [], 0
+            alike.sizes.append(size)
         if alike.count >= ALIKE:
             return True
         alike.count += 1
         return False
 
-    def find(self, crawl: str, host: str, body: bytes, *, url: str) -> PageRefusal | None:
+    def find(self, crawl: str, host: str, body: bytes, *, url: str) -> Repeat | None:
         """Return the refusal that a page is for which `may_repeat` was True: the same as that of many other paths.
         None: it is not, or it names the address that it is a copy of (`rel=canonical`)."""
         from gossamer.policy.page_fingerprints import fingerprint, names_canonical  # late: few pages get here
 
         title = _title(body) or b""
-        alike = self._of(crawl, host, title, len(body))
+        alike = self._of(crawl, host, title)
         source = body.lower()
         if names_canonical(source):
             alike.count = 0
             return None
-        text = fingerprint(source, url)
-        if text == alike.known:
-            name = title.partition(b">")[2].decode("utf-8", "replace").strip()
+        text = fingerprint(source, url, whole=len(body) > MOST_BYTES)
+        if text in alike.known:
+            name, other = title.partition(b">")[2].decode("utf-8", "replace").strip(), alike.known[text][1]
             evidence = ["status 200", f"title {name}" if name else "no title"]
-            evidence.append(f"the same page as at {SAME} other paths, such as {alike.paths[0]}")
-            evidence += [f"size {len(body)}", "no canonical URL"]
-            return PageRefusal(kind="same", rule="same_page", evidence=evidence, version=VERSION)
-        if text != alike.compared:
-            alike.compared, alike.count, alike.paths = text, alike.count if not alike.compared else 0, []
-        path = urlsplit(url).path
-        if path not in alike.paths:
-            alike.paths.append(path)
-        if len(alike.paths) >= SAME:
-            alike.known, alike.known_size = text, len(body)
+            same = "as when it was refused before"
+            if other:
+                same = f"as at {SAME} other paths, such as {other}, after {ALIKE} of this title and size"
+            evidence += [f"the same page {same}", f"size {len(body)}", "no canonical URL"]
+            return Repeat(PageRefusal(kind="same", rule="same_page", evidence=evidence, version=VERSION), text)
+        if text not in alike.texts:
+            if len(alike.texts) >= _IN_TURN:
+                alike.texts, alike.count = {}, 0
+            alike.texts[text] = []
+        paths, path = alike.texts[text], urlsplit(url).path
+        if path not in paths:
+            paths.append(path)
+        if len(paths) >= SAME * len(alike.texts):
+            self._know(alike, text, len(body), paths[0])
         return None
 
-    def _of(self, crawl: str, host: str, title: bytes, size: int) -> _AlikePages:
+    def remember(self, crawl: str, host: str, body: bytes, *, text: int) -> None:
+        """Take a text for that of no page if a page has it, because another process has found that. `body`: of the
+        page, for which `may_repeat` and `find` are to be called then. `text`: as in `Repeat`."""
+        title = _title(body)
+        if title is not None:
+            self._know(self._of(crawl, host, title), text, len(body), "")
+
+    @staticmethod
+    def _know(alike: _AlikePages, text: int, size: int, path: str) -> None:
+        """Take a text for that of no page."""
+        if text in alike.known:
+            return
+        if len(alike.known) >= _KNOWN:
+            del alike.known[next(iter(alike.known))]
+        alike.known[text] = size, path
+
+    def _of(self, crawl: str, host: str, title: bytes) -> _AlikePages:
         """Return the pages of a host with a title."""
         key = (crawl, host, title)
         alike = self._new.get(key)
         if alike is None:
             if len(self._new) >= _SITES:
                 self._old, self._new = self._new, {}
-            alike = self._new[key] = self._old.pop(key) if key in self._old else _AlikePages(size)
+            alike = self._new[key] = self._old.pop(key) if key in self._old else _AlikePages()
         return alike
 
 
 def _title(body: bytes) -> bytes | None:
     """Return the beginning of the title of a page, with its tag; empty: the page has none that begins within so many
-    bytes. None: this is no page."""
+    bytes, or nothing at all. None: this is no page."""
     begin = body.find(b"<title", 0, _TITLE_WITHIN)
     if begin < 0:
         begin = body.find(b"<TITLE", 0, _TITLE_WITHIN)
     if begin >= 0:
         return body[begin : begin + _TITLE_BYTES].partition(b"</")[0]
-    return b"" if body[:_BEGIN_BYTES].lstrip()[:5].lower() in _BEGINS else None
+    text = body[:_BEGIN_BYTES].removeprefix(_BYTE_ORDER_MARK).lstrip().lower()
+    return b"" if text.startswith(_BEGINS) or not (text or body.strip()) else None

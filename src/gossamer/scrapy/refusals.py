@@ -69,4 +69,5 @@ class RefusalCounter:
         headers = header_pairs(response.headers)
         if not is_html(content_type_of(header_lines(headers, "content-type")), body, headers):
             return None
-        return repeated.find("", name, body, url=response.url)
+        repeat = repeated.find("", name, body, url=response.url)
+        return None if repeat is None else repeat.refusal

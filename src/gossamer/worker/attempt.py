@@ -293,6 +293,10 @@ class Attempt:
         assert packed is not None
         return packed
 
+    def packed_refused(self, text: int) -> bytes | None:
+        """Return the payload of the attempt that has got the page of many other paths. `text`: its fingerprint."""
+        return pack(msgspec.structs.replace(self.payload, repeated=text))
+
     @property
     def requested_url(self) -> str:
         """URL that was requested first, before all redirects."""

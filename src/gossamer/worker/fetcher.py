@@ -53,7 +53,7 @@ from gossamer.policy.lateness import is_late, send_by
 from gossamer.policy.pacing import Pacing
 from gossamer.policy.refusal_rests import rest_seconds
 from gossamer.policy.refusals import DEFAULT_FINDER, RefusalFinder
-from gossamer.policy.repeated_pages import RepeatedPages
+from gossamer.policy.repeated_pages import Repeat, RepeatedPages
 from gossamer.policy.retry import (
     BROWSER_ENDS,
     REFUSED,
@@ -373,6 +373,7 @@ class Fetcher:
             and len(fetched.body) <= LARGE_BYTES
             and fetched.moved_to is None
             and not self._keep_wire
+            and not attempt.payload.repeated
             and not self._refusals.may_be_refused(fetched.status, fetched.body, redirected=bool(attempt.chain))
             and not (
                 self._repeated is not None
@@ -470,10 +471,12 @@ class Fetcher:
                 return await self._read_shell(attempt, fetched, refusal)
             if refusal is not None:
                 return self._fail_refused(attempt, fetched, refusal)
-        refusal = self._find_repeat(attempt, fetched)
-        if refusal is not None:
-            await self._rest(attempt, refusal)
-            return self._fail_refused(attempt, fetched, refusal)
+        repeat = self._find_repeat(attempt, fetched)
+        if repeat is not None:
+            await self._rest(attempt, repeat.refusal)
+            finished = self._fail_refused(attempt, fetched, repeat.refusal)
+            finished.settlement.payload = attempt.packed_refused(repeat.text)
+            return finished
         return await self._reader.read(attempt, fetched)
 
     async def _read_shell(self, attempt: Attempt, fetched: FetchResponse, refusal: PageRefusal) -> FinishedLease:
@@ -510,8 +513,9 @@ class Fetcher:
             await self._rest(attempt, refusal)
         return refusal
 
-    def _find_repeat(self, attempt: Attempt, fetched: FetchResponse) -> PageRefusal | None:
-        """Return the refusal that a page is because many other paths of its site have got the same one."""
+    def _find_repeat(self, attempt: Attempt, fetched: FetchResponse) -> Repeat | None:
+        """Return the refusal that a page is because many other paths of its site have got the same one, perhaps from
+        another process."""
         repeated, name, body = self._repeated, host(attempt.url), fetched.body
         crawl = attempt.lease.run.crawl.id.token
         if (
@@ -520,9 +524,13 @@ class Fetcher:
             or attempt.chain
             or attempt.method != "GET"
             or attempt.payload.asset is not None
-            or not repeated.may_repeat(crawl, name, body)
-            or not is_html(content_type_of(header_lines(fetched.headers, "content-type")), body, fetched.headers)
         ):
+            return None
+        if attempt.payload.repeated:
+            repeated.remember(crawl, name, body, text=attempt.payload.repeated)
+        if not repeated.may_repeat(crawl, name, body):
+            return None
+        if not is_html(content_type_of(header_lines(fetched.headers, "content-type")), body, fetched.headers):
             return None
         return repeated.find(crawl, name, body, url=attempt.url)
 

@@ -1,10 +1,14 @@
 """The same page under many paths is a refusal; pages that differ for a reader, or name their original, are none."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from gossamer.model.record import PageRefusal
+from gossamer.policy.page_fingerprints import fingerprint
+from gossamer.policy.refusal_rules import LARGEST_BYTES
 from gossamer.policy.repeated_pages import ALIKE, SAME, RepeatedPages
 
 HOST = "shop.test"
@@ -14,6 +18,7 @@ BLOCKED = (
     "<a href='/help?from={path}'>Help</a></body>"
 )
 MANY = 3 * (ALIKE + SAME)
+"""Pages that a test sends: more than two refusals in turn need to be found."""
 
 
 def refused(pages: RepeatedPages, path: str, body: str, *, crawl: str = "a") -> PageRefusal | None:
@@ -22,7 +27,8 @@ def refused(pages: RepeatedPages, path: str, body: str, *, crawl: str = "a") -> 
     for _ in range(2):  # the worker asks twice about a page that may be one
         if not pages.may_repeat(crawl, HOST, source):
             return None
-    return pages.find(crawl, HOST, source, url=f"https://{HOST}{path}")
+    repeat = pages.find(crawl, HOST, source, url=f"https://{HOST}{path}")
+    return None if repeat is None else repeat.refusal
 
 
 def test_the_same_page_under_many_paths_is_a_refusal_from_then_on() -> None:
@@ -34,7 +40,7 @@ def test_the_same_page_under_many_paths_is_a_refusal_from_then_on() -> None:
     assert found[-1].evidence[:3] == [
         "status 200",
         "title Shop",
-        f"the same page as at 10 other paths, such as /p/{ALIKE}",
+        f"the same page as at 10 other paths, such as /p/{ALIKE}, after 10 of this title and size",
     ]
     assert refused(pages, "/real", f"<title>Shop</title><h1>Table</h1><p>{'Oak. ' * 200}") is None
     assert refused(pages, "/p/x", BLOCKED.format(path="/p/x", nonce=1)) is not None
@@ -73,7 +79,12 @@ INNOCENT: dict[str, Callable[[int], tuple[str, str]]] = {
     "titles of their own": lambda n: (f"/p/{n}", f"<title>Page {n}</title><p>To be written."),
     "without titles": lambda n: (f"/p/{n}", "<p>x"),
     "data": lambda n: (f"/p/{n}", "{}"),
-    "large": lambda n: (f"/p/{n}", "<title>Shop</title>" + "x" * 50_000),
+    "large": lambda n: (f"/p/{n}", "<title>Shop</title>" + "x" * 300_000),
+    "large ones with other data": lambda n: (
+        f"/p/{n}", f"<title>Shop</title><div id='app'></div><script>var data = 'chair {n}'</script>{'<p>x' * 20_000}"),
+    "three texts in turn": lambda n: (f"/p/{n}", f"<title>Shop</title><p>{'abc'[n % 3]}"),
+    "empty days among others": lambda n: (
+        f"/day/{n}", f"<title>Diary</title><p>{f'Rain on day {n}.' if n % 3 == 0 else 'Nothing.'}"),
 }  # fmt: skip
 
 
@@ -90,6 +101,40 @@ def test_other_pages_between_them_hide_the_same_page_only_if_they_look_like_it()
         found.append(refused(pages, f"/p/{n}", BLOCKED.format(path=f"/p/{n}", nonce=n)))
         assert refused(pages, f"/q/{n}", f"<title>Page {n}</title><p>{n}") is None
     assert found[-1] is not None
+
+
+@pytest.mark.parametrize("longer", ["", "x" * 2000], ids=["of one size", "of two sizes"])
+def test_two_refusals_in_turn_are_found(longer: str) -> None:
+    pages = RepeatedPages()
+    bodies = ["<title>Shop</title><p>Are you a robot?", f"<title>Shop</title><p>You may be a robot.{longer}"]
+    found = [refused(pages, f"/p/{n}", bodies[n % 2]) for n in range(MANY)]
+    assert {one and one.kind for one in found[-2:]} == {"same"}
+
+
+def test_another_process_knows_the_page_of_a_refusal_by_its_fingerprint() -> None:
+    pages, others = RepeatedPages(), RepeatedPages()
+    source = b""
+    for n in range(MANY):
+        source = BLOCKED.format(path=f"/p/{n}", nonce=n).encode()
+        pages.may_repeat("a", HOST, source)
+        found = pages.find("a", HOST, source, url=f"https://{HOST}/p/{n}")
+    assert found is not None
+    script = (
+        "from gossamer.policy.page_fingerprints import fingerprint; "
+        f"print(fingerprint({source.lower()!r}, 'https://{HOST}/p/{MANY - 1}'))"
+    )
+    alone = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert int(alone.stdout) == found.text
+    for body, kind in ((source.decode(), "same"), ("<title>Shop</title>A table", None)):
+        others.remember("a", HOST, body.encode(), text=found.text)
+        again = refused(others, f"/p/{MANY - 1}", body)
+        assert (again and again.kind) == kind
+
+
+@pytest.mark.parametrize("part", [b"a-", b"a.", b"a1f.", b"1:1:"])
+def test_no_page_makes_the_comparison_take_long(part: bytes) -> None:
+    """It took half a minute for such a page. A time that grows with the square of the size does not end here."""
+    assert fingerprint(b"<p>" + part * (LARGEST_BYTES // len(part)), f"https://{HOST}/p", whole=True)
 
 
 def test_old_pages_are_forgotten() -> None:
