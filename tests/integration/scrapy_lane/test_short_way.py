@@ -52,6 +52,10 @@ CHANGING = (
 SCHEDULERS = ("scheduler/", "dupefilter/", "gossamer/", "log_count/DEBUG")
 """Statistics that depend on the scheduler. Scrapy's logs a link that it drops."""
 
+BUSY = {"log_count/DEBUG", "log_count/WARNING"}
+"""Statistics to which Gossamer's own lines about a busy machine are added. The lines of Scrapy are compared one by
+one."""
+
 
 class Seen:
     """All that a crawl has shown."""
@@ -107,7 +111,7 @@ def differences(one: Seen, other: Seen) -> list[Any]:
     ]
     found += [
         (name, one.stats.get(name), other.stats.get(name))
-        for name in sorted({*one.stats, *other.stats})
+        for name in sorted({*one.stats, *other.stats} - BUSY)
         if one.stats.get(name) != other.stats.get(name)
     ]
     found += [("line", line) for line in (Counter(one.lines) - Counter(other.lines))]
