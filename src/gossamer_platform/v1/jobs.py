@@ -144,8 +144,10 @@ def last_log_lines(files: JobFiles, row: Job) -> list[str]:
 
 def last_error(files: JobFiles, row: Job) -> str | None:
     """Return the last line with an error of a job's log, and on a second line the exception of its traceback. None:
-    there is none near the log's end, or the job has counted no errors. Waits for the storage: call it in a thread."""
-    if not {"log_count/ERROR", "log_count/CRITICAL"} & (row.stats or {}).keys():
+    there is none near the log's end, or the job has ended well and counted none. Waits for the storage: call it in a
+    thread."""
+    counts = (row.stats or {}).keys() & {"log_count/ERROR", "log_count/CRITICAL"}
+    if not counts and row.state != JobState.FAILED:  # a process that dies has counted nothing
         return None
     content = _log_end(files, row, _ERROR_BYTES)[1]
     last = deque(_ERROR.finditer(content), maxlen=1)

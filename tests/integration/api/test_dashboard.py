@@ -259,7 +259,7 @@ async def test_a_change_of_a_policy_is_previewed(service: Service) -> None:
 
 async def test_a_domains_policy_is_shown_and_changed(service: Service) -> None:
     page = await text(service, "/domain", domain="a.test")
-    assert "1 requests in 1 s." in page
+    assert "at most 1 in 1 s." in page
     change = {"domain": "a.test", "hits": "7", "window": "2.5", "blacklisted": "yes"}
     changed = await service.http.post("/ui/domain/change", data=change)
     assert changed.status_code == 303
@@ -279,7 +279,7 @@ async def test_the_policy_of_all_other_domains_is_listed_previewed_and_changed(s
     listed = await text(service, "/domains")
     assert 'href="/ui/domain?domain=%2A">All other domains</a>' in listed
     page = await text(service, "/domain", domain="*")
-    assert "1 requests in 1 s." in page
+    assert "at most 1 in 1 s." in page
     assert "robots.txt" not in page
     form = {"domain": "*", "hits": "7", "window": "2"}
     shown = (await service.http.post("/ui/domain/preview?part=live", data=form)).text

@@ -26,6 +26,7 @@ from tests.servers.scrapyd import Scrapyd, scrapyd, until
 
 _SPIDERS = """
 import asyncio
+import os
 import scrapy
 
 class Words(scrapy.Spider):
@@ -37,6 +38,9 @@ class Words(scrapy.Spider):
         if getattr(self, "error", ""):
             self.logger.error(self.error)
             self.logger.info("the next line")
+        if getattr(self, "dies", ""):
+            self.logger.critical(self.dies)
+            os._exit(2)
         if getattr(self, "wait", ""):
             await asyncio.sleep(600)
         if getattr(self, "fail", ""):
@@ -125,6 +129,13 @@ def test_a_finished_job_shows_its_last_error_and_is_not_cancelled(project: Proje
     assert "last error" in done.stdout
     assert "ERROR: no price" in " ".join(done.stdout.split())
     assert re.search(rf"job {number} had ended before \(finished, [0-9:]+ \w+\)", done.stderr)
+
+
+def test_a_job_whose_process_dies_shows_the_last_error_of_its_log(project: Project) -> None:
+    number = str(project.json("schedule", "words", "-a", "dies=no server", "--wait", code=1)["id"])
+    shown = project.json("jobs", "show", number)
+    assert ("log_count/CRITICAL" in shown["stats"], shown["exit_code"]) == (False, 2)
+    assert "CRITICAL: no server" in shown["last_error"]
 
 
 def test_a_job_is_scheduled_followed_and_its_items_are_read(project: Project) -> None:
