@@ -199,7 +199,12 @@ class LoginSession:
             self.form_page, self.form, self.form_fields = client.form_page, client.form, client.form_fields
             headers = tuple(client.headers.items())
             check_headers(headers)
-        except (LoginFailed, FetchError, FrontierError):
+        except LoginFailed as error:
+            raise LoginFailed(self._shown(error.detail)) from None  # it may be the spider's own
+        except FetchError as error:
+            error.set_detail(self._shown(error.detail))
+            raise
+        except FrontierError:
             raise
         except (Exception, SystemExit) as error:  # also sys.exit(): it must not end the worker
             text = f"{type(error).__name__}: {self._shown(str(error))}"

@@ -53,6 +53,7 @@ def test_every_flag_and_setting_is_there_with_a_meaning() -> None:
         for one in command.parameters:
             assert one.help, f"{command.path} {one.name} says nothing of itself"
             assert all(flag in page for flag in one.flags)
+    assert not [line for line in page.splitlines() if line.count("Default: ") > 1]
     table = (REFERENCE / "settings.md").read_text()
     for name, variable, _, meaning in rows():
         assert meaning

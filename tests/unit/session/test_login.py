@@ -53,6 +53,10 @@ class Spider:
             await session.submit(page, {})
         if self.way == "get":
             await session.get(page.text)
+        if self.way == "own failure":
+            raise LoginFailed(f"The page says: {page.text}")
+        if self.way == "own fetch error":
+            raise LoginUnanswered(page.text)
         raise ValueError(page.text)
 
 
@@ -105,6 +109,8 @@ def echoes(text: str) -> dict[str, tuple[Site, Spider | None]]:
         "loop": (after_the_form(*(answer(url, status=302, headers=moved) for _ in range(20))), None),
         "spider fails": (after_the_form(answer(url, text)), Spider()),
         "spider raises": (after_the_form(answer(url, text)), Spider("raise")),
+        "spider raises a failed login": (after_the_form(answer(url, text)), Spider("own failure")),
+        "spider raises an error of fetching": (after_the_form(answer(url, text)), Spider("own fetch error")),
         "spider submits": (after_the_form(answer(f"{url}?{text}", "")), Spider("submit")),
         "spider goes on": (after_the_form(answer(url, f"ftp://{text}")), Spider("get")),
         "spider leaves": (after_the_form(answer(url, f"https://{text}.test")), Spider("get")),

@@ -34,7 +34,7 @@ File = Annotated[
 ]
 Days = Annotated[
     int,
-    option("--days", metavar="N", help=f"Days until the login and its secrets are forgotten. Default: {LOGIN_DAYS}."),
+    option("--days", metavar="N", help="Days until the login and its secrets are forgotten."),
 ]
 
 
