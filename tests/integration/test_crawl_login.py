@@ -263,7 +263,10 @@ async def test_a_login_of_a_spider_that_fails_ends_the_crawl_with_the_reason(
 
 async def test_a_spider_without_a_login_is_named_before_anything_is_fetched(tmp_path: Path) -> None:
     async with members(10) as (web, site):
-        with pytest.raises(BadInput, match=r"the spider link has no method login\..* login: \{spider: shop.py\}"):
+        words = (
+            r"true stands for .* link has no method login\. .* --spider shop.py.* fetch .* login: \{spider: shop.py\}"
+        )
+        with pytest.raises(BadInput, match=words):
             await crawl_members(tmp_path, web, spider_session(tmp_path, web))
         missing = session_file(tmp_path, web, "alice", site="members.test", login={"spider": "none.py"})
         with pytest.raises(BadInput, match=f"login: spider: {tmp_path}/none.py cannot be read"):
@@ -387,6 +390,7 @@ async def test_fetch_tries_a_session_file(tmp_path: Path) -> None:
     assert "Check user and password" in wrong.stderr
     assert shown.returncode == 0, shown.stderr
     assert "response   200" in shown.stdout
+    assert "/logout   deny_regex: never followed in a session: it may log out" in shown.stdout
     assert "session    logged in to members.test as alice\n" in shown.stdout
     assert "session    " not in visitor.stdout
     assert site.logins == ["alice"]

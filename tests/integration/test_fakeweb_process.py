@@ -46,6 +46,7 @@ def test_a_signal_ends_it_cleanly_with_the_log_written(tmp_path: Path, number: s
         "-m",
         "gossamer.fakeweb",
         "--pages=9",
+        "--members=3",
         f"--log={tmp_path}/log",
         f"--port-file={tmp_path}/port",
     ]
@@ -54,6 +55,7 @@ def test_a_signal_ends_it_cleanly_with_the_log_written(tmp_path: Path, number: s
         ready = process.stdout.readline()
         port = int((tmp_path / "port").read_text())
         assert ready.endswith(f"http://127.0.0.1:{port}\n")
+        assert f"members http://members.test:{port}/ (alice with password wonderland, bob with password b" in ready
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as open_connection:
             open_connection.request("GET", "/p/1", headers={"Host": f"site0.test:{port}"})
             open_connection.getresponse().read()

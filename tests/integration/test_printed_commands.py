@@ -4,6 +4,7 @@ Only ports, ids and the site differ: https://example.com is a small web on this 
 these pages that are not run, and `NOT_RUN` the pages of which none is, with the reasons.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ import pytest
 from tests.servers.printed import Shell, Typed, typed_commands
 from tests.servers.scrapyd import Scrapyd, project_wheel, scrapyd, spider
 from tests.servers.service import up
-from tests.servers.valkey import free_ports
+from tests.servers.valkey import free_ports, wait_until
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -42,6 +43,11 @@ LEFT: dict[str, dict[str, str]] = {
         "gossamer manager": _ENDLESS,
     },
     "howto/limits.md": {},
+    "howto/login.md": {
+        "gossamer crawl https://example.com --session cookies": _REAL_SITE,
+        "gossamer crawl --session shop.yaml --spider": "needs the fields of the reader's site",
+        "pip": _INSTALLS,
+    },
     "howto/outputs.md": {
         "export MYSQL_PWD": _DATABASE,
         f"{_PRACTICE} 100/1 --field title=h1 --crawl-id": _DATABASE,
@@ -109,7 +115,6 @@ NOT_RUN = {
     "howto/from-scrapyd.md": "tests/integration/platform/test_scrapyd_corpus.py sends more than 500 requests",
     "howto/from-scrapydweb.md": "tests/integration/platform/test_scrapydweb.py runs ScrapydWeb",
     "howto/learning-scrapy.md": "takes a quarter of an hour; tests/acceptance/test_properties.py has the project",
-    "howto/login.md": "logs in at real sites; tests/integration/test_crawl_login.py logs in at the practice site",
     "howto/lost-frontier.md": "loses a server; `make rebuilds` runs it",
     "howto/operations.md": "needs several machines; tests/integration/platform/test_nodes.py",
     "howto/performance.md": "measures for minutes; `make bench-cases` runs them",
@@ -138,7 +143,7 @@ _WEB = "python -m gossamer.fakeweb --port 8080 --hosts 1 --pages 30 --page-bytes
 _SERVERS = re.compile(r"python3? -m (?:gossamer\.fakeweb|gossamer\.valkey|http\.server)\b")
 _OF_PLATFORM = ("limits", "schedules", "job-files", "versions", "webhooks")
 _OF_SERVICE = ("rest", "service")
-_ALONE = [page for page in LEFT if Path(page).stem not in (*_OF_PLATFORM, *_OF_SERVICE)]
+_ALONE = [page for page in LEFT if Path(page).stem not in (*_OF_PLATFORM, *_OF_SERVICE, "login")]
 
 
 def _text(page: str) -> str:
@@ -231,3 +236,35 @@ def test_the_pages_of_a_service(tmp_path: Path) -> None:
         for name in _OF_SERVICE:
             for typed in _typed(f"howto/{name}.md"):
                 _check(shell, typed)
+
+
+def test_the_page_about_logins(tmp_path: Path) -> None:
+    """From its top to its end; the shop is the practice site for members."""
+    page, [port] = "howto/login.md", free_ports(1)
+    swaps = {
+        "8080": port, "https://shop.example.com/account": f"http://members.test:{port}/p/1",
+        "https://shop.example.com": f"http://members.test:{port}", "=…": "=wonderland", "alice@example.com": "alice",
+        "{email: user, pass: password}": "{user: user, password: password}",
+    }  # fmt: skip
+    resolve = {"GOSSAMER_FETCH__RESOLVE": '{"members.test": "127.0.0.1"}'}
+    shell = Shell(tmp_path, {name: str(value) for name, value in swaps.items()}, resolve)
+    for name, code in re.findall(r"`(\w+\.yaml)`:\n\n```yaml\n(.*?)```", _text(page), re.DOTALL):
+        (tmp_path / name).write_text(shell.here(code))
+    login = {"form": f"http://members.test:{port}/login", "fields": {"user": "user", "password": "password"}}
+    accounts = {"alice": {"user": "alice", "password": "wonderland"}}
+    (tmp_path / "shop.json").write_text(json.dumps({"accounts": accounts, "login": login}))
+    commands = list(_typed(page))
+    [web] = [typed for typed in commands if _SERVERS.match(typed.command)]
+    with ExitStack() as servers:
+        servers.enter_context(shell.started(web.command))
+        for typed in commands:
+            if typed.command == "gossamer up":
+                keys = {**resolve, "GOSSAMER_SECRET_KEYS_FILE": "keys"}
+                service = servers.enter_context(up(tmp_path, "--allow-network", "127.0.0.0/8", environment=keys))
+                shell.run(f"api={service.api}")
+            elif typed != web:
+                _check(shell, typed)
+            if typed.command.startswith("curl -X DELETE"):
+                assert service.stop() == 0  # before the next part of the page
+            if typed.command.startswith("gossamer feed"):
+                wait_until(lambda: "finished" in shell.run("gossamer info mine one").stdout, "the crawl to finish")

@@ -10,10 +10,10 @@ import msgspec
 from markupsafe import escape
 
 from gossamer.fakeweb.answer import Answer, html, plain, redirect
+from gossamer.fakeweb.spec import MEMBERS
 
 HOST = "members.test"
-ACCOUNTS = {"alice": "wonderland", "bob": "builder"}
-"""Passwords by user."""
+ACCOUNTS = MEMBERS
 CAREFUL_USER, CAREFUL_PASSWORD = "carol", "twice"
 """An account whose login asks for a second factor, which no client of the tests has."""
 SESSION_PAGES = 50

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from gossamer.errors import BadInput, FakeWebFailed
 from gossamer.fakeweb.serving import serve
 from gossamer.fakeweb.site import ADDRESS
-from gossamer.fakeweb.spec import WebSpec, add_spec_arguments, spec_from
+from gossamer.fakeweb.spec import MEMBERS, WebSpec, add_spec_arguments, spec_from
 from gossamer.policy.words import counted
 
 _DESCRIPTION = f"""\
@@ -85,9 +85,12 @@ async def _serve(spec: WebSpec, arguments: argparse.Namespace) -> None:
             f"; estate agent {web.scheme}://localhost:{web.port}/properties/index_00000.html" if spec.estate else ""
         )
         scripted = f"; built by scripts {web.scheme}://scripted.test:{web.port}/" if spec.scripted else ""
+        accounts = ", ".join(f"{user} with password {password}" for user, password in MEMBERS.items())
+        members = f"; members {web.scheme}://members.test:{web.port}/ ({accounts})" if spec.members else ""
         # The address stays last: programs read it there.
         print(
-            f"{hosts}, {total:,} pages; first {web.url()}{estate}{scripted}; as a proxy {web.scheme}://{ADDRESS}:{web.port}",
+            f"{hosts}, {total:,} pages; first {web.url()}{estate}{scripted}{members}; "
+            f"as a proxy {web.scheme}://{ADDRESS}:{web.port}",
             flush=True,
         )
         watching = None

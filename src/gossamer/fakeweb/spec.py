@@ -7,9 +7,12 @@ default with which webs stay as they are.
 import argparse
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from gossamer.errors import BadInput
+
+MEMBERS: Final = {"alice": "wonderland", "bob": "builder"}
+"""Accounts of the site for members: passwords by user. Fixed: documented."""
 
 
 class Robots(StrEnum):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 from gossamer.errors import BadInput, BadUrl
 from gossamer.model.crawl import Terms
+from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.net.names import domain_name
 from gossamer.policy.parameters import DroppedParameters, dropped_parameters
 from gossamer.policy.patterns import allowed_repeats
@@ -303,6 +304,9 @@ def _options() -> Any:
     return options
 
 
+_OF_SESSION = "never followed in a session: it may log out, unsubscribe or delete the account"
+
+
 class Refusal(NamedTuple):
     """Reason why a link is not followed."""
 
@@ -464,7 +468,8 @@ class LinkScope:
             case "extension":
                 return f"denied extension: {self._denied_extension(url)}"
             case "deny_regex":
-                return f"denied by: {self._deny.first_match(self.cleaned(url))}"
+                text = self._deny.first_match(self.cleaned(url))
+                return _OF_SESSION if text in NEVER_FOLLOWED else f"denied by: {text}"
             case "allow_regex":
                 return "allowed by none of: " + ", ".join(self._allow.texts)
             case "scheme":

@@ -188,7 +188,7 @@ def _site_login(source: _LoginText, value: object) -> SiteLogin:
     try:
         document = msgspec.convert(value, _Document)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{begin}{error}") from None
+        raise BadInput(f"{begin}{error}{_known_fields(str(error))}") from None
     steps = _steps(source, document.login)
     url = steps.form or steps.request if steps else ""
     site = document.site or (registered_domain(host(url)) if url else "")
@@ -203,6 +203,18 @@ def _site_login(source: _LoginText, value: object) -> SiteLogin:
     if document.logged_out_when.selector:
         _check_selector(f"{begin}logged_out_when: selector", document.logged_out_when.selector)
     return SiteLogin(site, accounts, steps, document.logged_out_when, tuple(document.never_follow), document.budget)
+
+
+_UNKNOWN_FIELD = re.compile(r"unknown field `[^`]*`(?: - at `\$\.(\w+)`)?$")
+_PARTS = {None: _Document, "login": LoginSteps, "logged_out_when": LoggedOutSigns}
+
+
+def _known_fields(error: str) -> str:
+    """Return what a message about an unknown field of a session file lacks: the fields that there are. Empty: it is
+    about something else."""
+    found = _UNKNOWN_FIELD.search(error)
+    part = _PARTS.get(found[1]) if found else None
+    return "" if part is None else f". The fields are {', '.join(part.__struct_fields__)}."
 
 
 def _check_selector(place: str, selector: str) -> None:

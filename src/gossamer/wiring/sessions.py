@@ -21,7 +21,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.leaseholder import ValkeyLeaseholder
 from gossamer.model.crawl import Run, login_of
 from gossamer.model.request import Lease
-from gossamer.option_names import label
+from gossamer.option_names import label, named
 from gossamer.session.account_claim import AccountClaim, account_egress, count_by_account
 from gossamer.session.service_logins import ServiceLogins
 from gossamer.session.session_file import SiteLogin, read_session_file
@@ -57,6 +57,12 @@ def load_login(settings: Settings) -> SiteLogin | None:
             check_login_method(_spider_of(settings, login))
         except BadInput as error:
             fault = error.detail.removeprefix(f"{label(error.option)}: ")  # the session file names the spider
+            if login.steps.spider is True:
+                fault = (
+                    f"true stands for the spider of the crawl, and {fault} Start the crawl with "
+                    f"{named('spider', 'shop.py')}, or name the file in the session file, as gossamer fetch needs it: "
+                    "login: {spider: shop.py}."
+                )
             raise BadInput(f"{settings.crawl.session}: login: spider: {fault}", option="session") from None
     return login
 
@@ -81,10 +87,7 @@ def check_login_method(spider: LoadedSpider | Spider) -> None:
     """Raise BadInput for a spider without a login of its own."""
     made = type(spider) if isinstance(spider, Spider) else spider.make
     if getattr(made, "login", None) is Spider.login:
-        raise BadInput(
-            f"the spider {spider.name} has no method login. Write one, or name a spider that has one in the session "
-            "file, for example login: {spider: shop.py}."
-        )
+        raise BadInput(f"the spider {spider.name} has no method login.")
 
 
 def with_spider(login: SiteLogin, make: Callable[[], Spider]) -> SiteLogin:

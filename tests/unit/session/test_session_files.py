@@ -43,7 +43,12 @@ def test_it_may_be_toml(tmp_path: Path) -> None:
     ("document", "words"),
     [
         ("accounts: [", "line 1: is not valid YAML"),
-        ({"acounts": {}}, "unknown field `acounts`"),
+        (
+            {"acounts": {}},
+            "unknown field `acounts`. The fields are site, accounts, login, logged_out_when, never_follow",
+        ),
+        ({"login": {"from": "x"}}, "unknown field `from` - at `$.login`. The fields are form, request, basic, spider,"),
+        ({"logged_out_when": {"path": "x"}}, "`$.logged_out_when`. The fields are selector, status, redirect, form."),
         ({"login": FORM}, "name an account"),
         ({"accounts": {"me": ME}}, "name the site"),
         ({"site": "shop.test", "accounts": {"me": {"user": "me"}}}, "me has no way to log in"),
