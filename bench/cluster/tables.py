@@ -73,7 +73,7 @@ def summary(figures: dict[str, list[Outcome]], costs: Costs) -> str:
     _, wide, most = figures["256 requests a worker"]
     prices = [cost(one, costs, Prices()) for outcomes in figures.values() for one in outcomes]
     core_hours, dollars = [price.core_hours for price in prices], [price.dollars for price in prices]
-    everything, seen = _gigabytes(costs, URLS), _gigabytes(costs, 0)
+    everything = _gigabytes(costs, URLS)
     half_days, _, most_days, all_days = _days(np.inf, 1.0)
     return "\n".join(
         _wrapped(text, "- ")
@@ -92,13 +92,13 @@ def summary(figures: dict[str, list[Outcome]], costs: Costs) -> str:
             f"second; {last.scenario.workers:,} workers with 64 fetch "
             f"{full.pages_per_second:,.0f}.",
             f"**A frontier with a billion queued URLs takes {everything:.0f} GB**, {everything / 64:.1f} GB on each "
-            f"of 64 shards; with none queued, {seen:.0f} GB.",
+            f"of 64 shards.",
             f"**The last tenth takes longest.** Half of the URLs are fetched after {_duration(half_days)}, 99 % after "
             f"{_duration(most_days)}, all after {_duration(all_days)}, however large the cluster is. Only a limit for "
             f"each domain, or a higher rate for the largest ones, changes that.",
             f"**A billion pages cost {_rounded(min(core_hours))} to {_rounded(max(core_hours))} core-hours** of "
-            f"rented machines, {min(dollars):.0f} to {max(dollars):.0f} dollars at the prices below, without network, "
-            f"storage and the tail. Few workers with many requests in flight are the cheapest.",
+            f"rented machines, {min(dollars):.0f} to {max(dollars):.0f} dollars, without network, storage and the "
+            f"tail. Few workers with many requests in flight are the cheapest.",
         )
     )
 
@@ -109,15 +109,11 @@ def calls_text(figures: dict[str, list[Outcome]]) -> str:
     few, many, middle = busy[0], busy[-1], _of_workers(busy, apart.scenario.workers)
     return _wrapped(
         f"With 64 slots, a worker fetches {few.pages_per_second / few.scenario.workers:.0f} pages a second and uses "
-        f"{_percent(few.worker_cpu)} of its core. With {few.scenario.workers} workers, a page causes "
-        f"{few.calls_a_page['add']:.1f} additions, a lease call and a settlement: the worker commits after 10 ms, "
-        f"{few.batch_pages:.1f} pages on average, and their links belong to several shards each. Most of the shards' "
-        f"time goes into calls, not into what they carry. So links and settlements wait for others where shards are "
-        f"busy ([when, and how long](../adr/0019-links-wait-where-shards-are-busy.md)): with {middle.scenario.workers} "
-        f"workers, a page causes {_calls(middle):.1f} calls ({_calls(apart):.1f} if nothing waited), and "
-        f"99 % of the leases take less than {middle.lease_ms['p99']:.1f} ms ({apart.lease_ms['p99']:.0f} ms). Busy "
-        f"shards also need less CPU for a call. With {many.scenario.workers:,} workers, a page costs the shards "
-        f"{many.page_shard_us:,.0f} us of CPU, with {few.scenario.workers} workers {few.page_shard_us:,.0f} us."
+        f"{_percent(few.worker_cpu)} of its core. Most of the shards' time goes into calls, not into what they carry. "
+        f"So [links wait for others where shards are busy](../adr/0019-links-wait-where-shards-are-busy.md): with "
+        f"{middle.scenario.workers} workers, 99 % of the leases take less than {middle.lease_ms['p99']:.1f} ms "
+        f"({apart.lease_ms['p99']:.0f} ms if nothing waited). With {many.scenario.workers:,} workers, a page costs the "
+        f"shards {many.page_shard_us:,.0f} us of CPU, with {few.scenario.workers} workers {few.page_shard_us:,.0f} us."
     )
 
 
@@ -134,9 +130,8 @@ def memory_text(costs: Costs) -> str:
     """Return the memory of the frontier."""
     half, everything = _gigabytes(costs, URLS / 2), _gigabytes(costs, URLS)
     return _wrapped(
-        f"With all of a billion URLs seen and half of them queued, the frontier takes {half:.0f} GB: {half / 64:.1f} "
-        f"GB on each of 64 shards. With all queued, it takes {everything:.0f} GB. Queued URLs are what costs: the "
-        f"seen-set of a billion URLs takes {_gigabytes(costs, 0):.0f} GB."
+        f"Of a billion URLs, the seen-set takes {_gigabytes(costs, 0):.0f} GB. The frontier takes {half:.0f} GB with "
+        f"half of them queued ({half / 64:.1f} GB on each of 64 shards), {everything:.0f} GB with all."
     )
 
 
@@ -154,10 +149,9 @@ def price_text(figures: dict[str, list[Outcome]], costs: Costs) -> str:
         f"{_rounded(used_hours)} core-hours for a billion. So several workers can share a core.",
         after="\n\n",
     ) + _wrapped(
-        f"That is the price at full speed. The tail needs few workers and the memory of the frontier: {_TAIL_WORKERS} "
-        f"workers and {shards} shards until 99 % of the URLs are fetched are {_rounded(tail_hours)} core-hours at a "
-        f"core for each shard, {tail_hours / price.core_hours:.0f} times those of the rest. Finish the tail on fewer "
-        f"machines: shards that are hardly used can share one."
+        f"The tail needs few workers and the memory of the frontier: {_TAIL_WORKERS} workers and {shards} shards until "
+        f"99 % of the URLs are fetched are {_rounded(tail_hours)} core-hours, {tail_hours / price.core_hours:.0f} "
+        f"times those of the rest. Finish it on fewer machines: shards that are hardly used can share one."
     )
 
 
@@ -194,13 +188,11 @@ def _short(value: float) -> str:
 
 
 def costs_table(costs: Costs) -> str:
-    """Return the costs of calls, and what else was measured."""
-    levels = ("rested", "alone", "busy")
+    """Return the costs of calls where a process had no work before, or much, and what else was measured."""
+    levels = ("rested", "busy")
     sides = {"shard": costs.shard, "worker": costs.worker}
     columns: list[CallCosts] = [getattr(side, level) for side in sides.values() for level in levels]
-    head = ["CPU time, microseconds"] + [
-        f"{name}, {words}" for name in sides for words in ("rested", "just used", "busy")
-    ]
+    head = ["CPU time, microseconds", *(f"{name}, {level}" for name in sides for level in levels)]
     rows = [[title, *(_short(getattr(column, name)) for column in columns)] for name, title in _ROWS.items()]
     page = costs.pages["web"]
     more = _wrapped(
