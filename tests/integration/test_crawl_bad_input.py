@@ -27,7 +27,11 @@ CASES: dict[str, tuple[list[str], str]] = {
     "a word as a page": (["fetch", "true"], "'true' is one word: which site is meant?"),
     "kinds of requests": (
         ["crawl", SEED, "--render-load", "pdfs"],
-        "--render-load: cannot use ('pdfs',). Write a list of images, fonts, media or trackers.",
+        "--render-load: cannot use 'pdfs'. Write a list of images, fonts, media or trackers.",
+    ),
+    "kinds with commas": (
+        ["crawl", SEED, "--accept-refused", "same,nothing"],
+        "--accept-refused: cannot use 'same', 'nothing'. Write a list of challenge,",
     ),
     "a scope": (["crawl", SEED, "--scope", "galaxy"], "--scope: cannot use 'galaxy'. Write domain, host, path or any."),
     "a depth": (

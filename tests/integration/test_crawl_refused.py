@@ -149,6 +149,7 @@ async def test_a_domain_rests_after_a_challenge(tmp_path: Path) -> None:
         times = [record.started for record in web.log() if record.path in ("/0", "/1")]
     assert [page.reason for page in done.pages].count("refused_challenge") == 2
     assert times[1] - times[0] >= 9.9
+    assert list(done.summary.tally.rests) == ["some.test"]
 
 
 async def test_the_same_page_for_all_paths_is_refused_and_kinds_may_be_taken_for_pages(tmp_path: Path) -> None:

@@ -297,6 +297,20 @@ async def test_where_several_ends_are_possible_each_is_named(queue: Queue) -> No
 # --- submissions ------------------------------------------------------------------------------------------------------
 
 
+async def test_a_rest_after_a_refusal_is_no_retry_after(queue: Queue) -> None:
+    """A shorter block changes nothing, a longer one counts with its own cause."""
+    run = await queue.open("one")
+    await queue.add(run, [f"{HERE}1"])
+    for seconds, rests, line in (
+        (100, True, "its domain rests after a refusal for 1 min"),
+        (50, False, "its domain rests after a refusal for 1 min"),
+        (400, False, "its domain is blocked (Retry-After) for 6 min"),
+        (800, True, "its domain rests after a refusal for 13 min"),
+    ):
+        await queue.frontier.block_domain("127.0.0.1", seconds=seconds, rests=rests)
+        assert line in queue.why(run, f"{HERE}1").text
+
+
 async def test_each_request_has_the_scope_of_its_own_submission(queue: Queue) -> None:
     """While it waits or is held it is known; else the verdict of each submission is told."""
     run = await queue.open("one")

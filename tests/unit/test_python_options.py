@@ -83,6 +83,6 @@ def test_every_word_about_a_failure_names_options_that_exist() -> None:
     for reason in _EXPLANATIONS:
         text = explain(reason).advice + explain(reason).title
         assert "{" not in text
-        assert set(re.findall(r"--([a-z-]+)", text)) <= {
+        assert set(re.findall(r"--([a-z0-9-]+)", text)) <= {
             name.replace("_", "-") for name in CrawlOptions.__annotations__
         }

@@ -58,6 +58,15 @@ def test_lists_in_the_environment(written: str, meant: tuple[str, ...], monkeypa
     assert load().allow_networks == meant
 
 
+def test_lists_of_words_in_options() -> None:
+    """With commas, or the option several times; an expression keeps its commas."""
+    words = {"fetch.accept_refused": ("same, empty", "login"), "browser.load": "images,fonts"}
+    settings = load({**words, "crawl.deny": ("a{1,2}",)}, config=None)
+    assert settings.fetch.accept_refused == ("same", "empty", "login")
+    assert settings.browser.load == ("images", "fonts")
+    assert settings.crawl.deny == ("a{1,2}",)
+
+
 def test_an_expression_in_the_environment_keeps_its_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOSSAMER_CRAWL__DENY", "a{1,2}")
     assert load().crawl.deny == ("a{1,2}",)

@@ -69,7 +69,8 @@ class DomainLoadModel(ResponseModel):
     concurrency: int | None
     """Most requests at the same time; null: any number"""
     blocked_until: float | None
-    """Epoch seconds until which the site asked for a pause (Retry-After); null: it did not"""
+    """Epoch seconds until which the site asked for a pause (Retry-After), or the domain rests after a refusal; null:
+    neither"""
     is_paused: bool
     """The policy holds all requests back: its scale is 0, or it is on the blacklist"""
     robots: list[RobotsModel]

@@ -47,7 +47,7 @@ class UrlState(ResponseModel):
     held_by: str | None
     """Worker that has leased it"""
     blocked_until: float | None
-    """Epoch seconds until which the site asked for a pause"""
+    """Epoch seconds until which the site asked for a pause, or the domain rests after a refusal"""
     failed_attempts: int | None
     """Attempts that have failed; null: not known"""
     deaths: int

@@ -195,6 +195,8 @@ class Display:
             lines.append(f"  failed for good: {failures or 'none'}   retries: {tally.retries:,}{why}")
         if tally.waits:
             lines.append(f"  waiting: {waiting_text(tally)}")
+        if tally.rests:
+            lines.append(f"  resting after a refusal: {resting_text(tally)}")
         return lines
 
 
@@ -232,6 +234,13 @@ def waiting_text(tally: Tally) -> str:
     again = duration_text(max(0.0, wait.until - time.time()))
     more = f", and of {len(others)} more" if others else ""
     return f"robots.txt of {origin} ({wait.reason}; asked again in {again}){more}"
+
+
+def resting_text(tally: Tally) -> str:
+    """Return which domains rest, and how long: `shop.test (for 42.0 s), and 3 more`."""
+    (domain, until), *others = sorted(tally.rests.items(), key=lambda pair: pair[1])
+    more = f", and {len(others)} more" if others else ""
+    return f"{domain} (for {duration_text(max(0.0, until - time.time()))}){more}"
 
 
 _LOST_DATA_EXIT_CODE = 3

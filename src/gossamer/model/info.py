@@ -203,7 +203,10 @@ class UrlInfo(msgspec.Struct):
     held_by: str | None = None
     """Worker that has leased it."""
     blocked_until: float | None = None
-    """Time in epoch seconds until which its domain may not be fetched, because the site asked for a pause."""
+    """Time in epoch seconds until which its domain may not be fetched, because the site asked for a pause, or refused a
+    page."""
+    rests: bool = False
+    """True: its domain may not be fetched because the site has refused a page."""
     failed_attempts: int | None = None
     """Attempts at its request that have failed. None: not known, because the request was not found, or is done."""
     deaths: int = 0
@@ -252,7 +255,8 @@ class DomainLoad(msgspec.Struct, frozen=True):
     concurrency: int | None
     """Most requests in flight. None: any number."""
     blocked_until: float | None
-    """Time in epoch seconds until which the site asked for a pause. None: it did not."""
+    """Time in epoch seconds until which the site asked for a pause, or the domain rests after a refusal. None: it is
+    not blocked."""
     is_paused: bool
     """True: the policy holds all requests back."""
 

@@ -153,7 +153,7 @@ class FetchSettings(SettingGroup):
         (),
         "Kinds of refusals that are taken for pages: challenge, captcha, denied, login, consent, same, not_found or "
         "empty",
-        option=SettingOption(REQUESTS, "KIND", of="requests"),
+        option=SettingOption(REQUESTS, "KIND,KIND", of="requests"),
     )
     max_body: Bytes = field_of(
         5 * 1024 * 1024,

@@ -330,7 +330,10 @@ def read_option(value: Any, field: SettingField, place: str) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if tuple in _origins(field.kind):
-        return texts(value)
+        found = texts(value)
+        if isinstance(found, tuple) and any(map(_is_list_of_words, alternatives(field.kind))):
+            return tuple(word.strip() for one in found for word in (one.split(",") if isinstance(one, str) else [one]))
+        return found
     return os.fspath(value) if isinstance(value, os.PathLike) and str in _origins(field.kind) else value
 
 
@@ -348,7 +351,10 @@ def _checked(given: Given, field: SettingField) -> Any:
     except BadInput as error:
         raise BadInput(f"{given.place}: {error}") from None
     except (msgspec.ValidationError, TypeError, ValueError):
-        shown = f"{given.value!r:.{_SHOWN_CHARACTERS}}"
+        shown = f"{given.value!r}"
+        if isinstance(given.value, tuple | list):
+            shown = ", ".join(map(repr, given.value))
+        shown = shown[:_SHOWN_CHARACTERS]
         expected = field.expects or _expected(field.kind)
         raise BadInput(f"{given.place}: cannot use {shown}. Write {expected}.") from None
 
@@ -375,6 +381,11 @@ def alternatives(kind: Any) -> tuple[Any, ...]:
         for member in members
         if member is not types.NoneType
     )
+
+
+def _is_list_of_words(kind: Any) -> bool:
+    """Return whether a type is that of a list of certain words, which an option may have with commas."""
+    return get_origin(kind) is tuple and get_origin(get_args(kind)[0]) is Literal
 
 
 def _origins(kind: Any) -> set[Any]:
@@ -412,8 +423,8 @@ def _expected_one(kind: Any) -> str:
             return f"{number} from {limits.ge:,} up"
         return f"{number} from {limits.ge:,.15g} to {limits.le:,.15g}"
     plain = get_origin(kind) or kind
-    if plain is tuple and get_origin(element := get_args(kind)[0]) is Literal:
-        return f"a list of {_expected_one(element)}"
+    if _is_list_of_words(kind):
+        return f"a list of {_expected_one(get_args(kind)[0])}"
     return (
         "a whole number" if plain is int else "a number" if plain is float else _TYPE_WORDS.get(plain, "another value")
     )

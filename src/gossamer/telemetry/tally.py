@@ -34,6 +34,8 @@ _HOSTS_COUNTED = 512
 report costs more time."""
 _RETRIES_KNOWN = 10_000
 """Retries whose times a process knows. More take memory; without room, a later retry is shown as next."""
+_RESTS_KNOWN = 20
+"""Domains whose rest is known. More make each report larger."""
 _SITEMAPS_NAMED = 5
 """Origins whose sitemap is named. More make each report larger."""
 _PAGES_LISTED = 50_000
@@ -235,6 +237,9 @@ class Tally(msgspec.Struct):
     """Finished pages that wait to be written and settled."""
     waits: dict[str, OriginWait] = msgspec.field(default_factory=dict)
     """Origins whose requests wait for robots.txt now; a worker lists only some of them (`worker.robots`)."""
+    rests: dict[str, float] = msgspec.field(default_factory=dict)
+    """Some of the domains that rest now because of a refusal that this process has got, with the end of the rest in
+    epoch seconds."""
     retry_at: float = 0.0
     """Time of the next retry of those that this process has put back, in epoch seconds. 0: none waits."""
     reclaimed: int = 0
@@ -315,6 +320,7 @@ class Tally(msgspec.Struct):
             fetching={},
             committing=0,
             waits={},
+            rests={},
             retry_at=0.0,
             troubles=[],
             browser=self.browser.without_current(),
@@ -347,12 +353,7 @@ class Tally(msgspec.Struct):
             html=self.html + other.html,
             unread=_added(self.unread, other.unread),
             filters=merged(self.filters, other.filters),
-            growing={
-                name: self.growing[name].plus(other.growing[name])
-                if name in self.growing and name in other.growing
-                else (self.growing | other.growing)[name]
-                for name in self.growing | other.growing
-            },
+            growing=_growing_together(self.growing, other.growing),
             refusing=_added(self.refusing, other.refusing),
             no_content=_added(self.no_content, other.no_content),
             rules={
@@ -367,6 +368,7 @@ class Tally(msgspec.Struct):
             fetching=self.fetching | other.fetching,
             committing=self.committing + other.committing,
             waits=self.waits | other.waits,
+            rests={name: max(one.rests.get(name, 0.0) for one in (self, other)) for name in self.rests | other.rests},
             retry_at=min(filter(None, (self.retry_at, other.retry_at)), default=0.0),
             reclaimed=self.reclaimed + other.reclaimed,
             trimmed=_added(self.trimmed, other.trimmed),
@@ -379,6 +381,11 @@ class Tally(msgspec.Struct):
                 for spider in self.statuses | other.statuses
             },
         )
+
+
+def _growing_together(mine: dict[str, PatternCount], theirs: dict[str, PatternCount]) -> dict[str, PatternCount]:
+    """Return the counts of patterns of two processes together."""
+    return mine | {name: mine[name].plus(count) if name in mine else count for name, count in theirs.items()}
 
 
 def leading(hosts: dict[str, HostCount], count: int = _HOSTS_REPORTED) -> dict[str, HostCount]:
@@ -413,6 +420,8 @@ class WorkerCounts:
         self.listed: dict[int, str] = {}
         """Pages of sitemaps to which no fetched page links, by fingerprint. Empty also when there were too many."""
         self._has_too_many_listed = False
+        self._rests: dict[str, float] = {}
+        """Ends of rests of domains, in epoch seconds."""
         self._retries: list[float] = []
         """Times of retries, in epoch seconds, as a heap: the first one is the next."""
 
@@ -456,6 +465,13 @@ class WorkerCounts:
         if len(self._retries) < _RETRIES_KNOWN:
             heappush(self._retries, time.time() + delay_seconds)
 
+    def rest(self, domain: str, seconds: float) -> None:
+        """Record that a domain rests for a time because of a refusal."""
+        until = max(time.time() + seconds, self._rests.pop(domain, 0.0))
+        if len(self._rests) >= _RESTS_KNOWN:
+            del self._rests[next(iter(self._rests))]
+        self._rests[domain] = until
+
     def name_sitemaps(self, origin: str, sitemaps: tuple[str, ...]) -> None:
         """Record the sitemaps that the robots.txt of an origin names."""
         if len(self.tally.sitemaps) < _SITEMAPS_NAMED:
@@ -481,6 +497,8 @@ class WorkerCounts:
         while self._retries and self._retries[0] <= time.time():
             heappop(self._retries)
         self.tally.retry_at = self._retries[0] if self._retries else 0.0
+        self._rests = {domain: until for domain, until in self._rests.items() if until > time.time()}
+        self.tally.rests = dict(self._rests)
         self.tally.hosts = leading(self._hosts)
         self.tally.refusing = self.refusals.shown()
         self.tally.filters = self.filters.shown()

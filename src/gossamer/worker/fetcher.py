@@ -538,13 +538,14 @@ class Fetcher:
         """Let the domain of a refusal rest for all workers, if such a refusal asks for that."""
         in_a_row = self._counts.refusals.in_a_row.get(host(attempt.url), 0) + 1
         if seconds := rest_seconds(refusal.kind, in_a_row):
-            await self._block_domain(attempt, seconds)
+            self._counts.rest(attempt.lease.domain, seconds)
+            await self._block_domain(attempt, seconds, rests=True)
 
-    async def _block_domain(self, attempt: Attempt, seconds: float) -> None:
-        """Let no worker fetch from the attempt's domain for a time."""
+    async def _block_domain(self, attempt: Attempt, seconds: float, *, rests: bool = False) -> None:
+        """Let no worker fetch from the attempt's domain for a time. `rests`: because of a refusal."""
         domain = attempt.lease.domain
         await self._retrier.call_frontier(
-            lambda: self._frontier.block_domain(domain, seconds=seconds), shard=attempt.lease.shard
+            lambda: self._frontier.block_domain(domain, seconds=seconds, rests=rests), shard=attempt.lease.shard
         )
 
     async def _keep(self, attempt: Attempt, finished: FinishedLease) -> None:

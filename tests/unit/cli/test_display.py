@@ -15,7 +15,7 @@ from gossamer.cli.terminal import cut
 from gossamer.crawling.work import Snapshot
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
-from gossamer.telemetry.tally import OriginWait, Tally
+from gossamer.telemetry.tally import OriginWait, Tally, WorkerCounts
 
 
 def test_what_is_waited_for_is_named_with_its_reason() -> None:
@@ -37,6 +37,19 @@ def test_the_live_lines_show_it() -> None:
         with Display("Crawling", console=Console(file=written, force_terminal=True, width=200)) as display:
             display.update(Snapshot(Tally(waits=waits), None, 1.0))
         assert ("waiting: robots.txt of http://a.test (503" in written.getvalue()) == shown
+
+
+def test_domains_that_rest_after_a_refusal_are_shown() -> None:
+    counts, other = WorkerCounts(Tally()), Tally(rests={"a.test": 1.0, "b.test": time.time() + 600})
+    counts.rest("a.test", 90.0)
+    counts.rest("a.test", 20.0)
+    counts.rest("over.test", 0.0)
+    counts.show()
+    written = io.StringIO()
+    with Display("Crawling", console=Console(file=written, force_terminal=True, width=200)) as display:
+        display.update(Snapshot(counts.tally.plus(other), None, 1.0))
+    assert "resting after a refusal: a.test (for 1 min " in written.getvalue()
+    assert "), and 1 more" in written.getvalue()
 
 
 def test_what_several_processes_wait_for_is_told_once() -> None:

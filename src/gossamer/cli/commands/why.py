@@ -223,6 +223,7 @@ def _state(info: UrlInfo) -> dict[str, Any]:
         "due_in_seconds": _seconds_until(info.due),
         "held_by": info.held_by,
         "blocked_for_seconds": _seconds_until(info.blocked_until),
+        "rests": info.rests,
         "failed_attempts": info.failed_attempts,
         "deaths": info.deaths,
         "failure": info.failure,
@@ -536,9 +537,8 @@ def _place_lines(known: dict[str, Any], waits: dict[str, Any] | None, ends: dict
                 f"         next attempt in {again}; without success the site's pages are dropped in {given_up}"
             )
         if known["blocked_for_seconds"]:
-            lines.append(
-                f"         its domain is blocked for {duration_text(known['blocked_for_seconds'])} (Retry-After)"
-            )
+            rest = "rests after a refusal" if known["rests"] else "is blocked (Retry-After)"
+            lines.append(f"         its domain {rest} for {duration_text(known['blocked_for_seconds'])}")
         elif known["due_in_seconds"]:
             lines.append(f"         not due for {duration_text(known['due_in_seconds'])}")
     return lines

@@ -573,20 +573,21 @@ class ValkeyFrontier(FrontierQueries, PolicyStore, EventList):
 
     # --- politeness ---------------------------------------------------------------------------------------------------
 
-    async def block_domain(self, domain: str, *, seconds: float) -> None:
-        """Lease no request of this domain to any worker for `seconds` (Retry-After). Never shortens a block."""
-        await self._block(domain, seconds * 1000, "")
+    async def block_domain(self, domain: str, *, seconds: float, rests: bool = False) -> None:
+        """Lease no request of this domain to any worker for `seconds`. Never shortens a block. `rests`: because of a
+        refusal; else the site has asked for it (Retry-After)."""
+        await self._block(domain, seconds * 1000, "", rests=rests)
 
     async def set_crawl_delay(self, domain: str, *, seconds: float) -> None:
         """Set the delay between two hits that robots.txt requests; it is kept for a day."""
         await self._block(domain, "", seconds * 1000)
 
-    async def _block(self, domain: str, block_ms: float | str, delay_ms: float | str) -> None:
+    async def _block(self, domain: str, block_ms: float | str, delay_ms: float | str, *, rests: bool = False) -> None:
         """Set the block and the crawl delay of a domain. An empty string leaves a value as it is, because a script's
         arguments have no null."""
         shard = shard_of(domain, self._commands.count)
         await self._commands.call(
-            shard, "block_domain", domain, block_ms, delay_ms, _CRAWL_DELAY_KEPT_MS, confirmed=True
+            shard, "block_domain", domain, block_ms, delay_ms, _CRAWL_DELAY_KEPT_MS, int(rests), confirmed=True
         )
 
     async def load_robots(self, domain: str, origin: str) -> bytes | None:

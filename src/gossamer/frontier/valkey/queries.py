@@ -596,8 +596,11 @@ class FrontierQueries:
         shard = shard_of(domain, self._commands.count)
         seen = bool(await self._commands.call(shard, "is_seen", run.crawl.id.token, fingerprint))
         info = UrlInfo(spider=spider, seen=seen, place="unknown")
-        blocked, due, clock_offset = await self._commands.call(shard, "domain_due", run.crawl.pool, spider, domain)
+        blocked, due, clock_offset, rests = await self._commands.call(
+            shard, "domain_due", run.crawl.pool, spider, domain
+        )
         info.blocked_until = float(blocked) / 1000 if blocked else None
+        info.rests = bool(blocked and rests)
         if not seen:
             return info
         search = _UrlSearch(self._commands, shard, run, spider=spider, url=url)
@@ -605,7 +608,7 @@ class FrontierQueries:
             info.place = "queued"
             info.priority, info.position = queued
             if search.stored_name != spider:
-                _, due, _ = await self._commands.call(shard, "domain_due", run.crawl.pool, search.stored_name, domain)
+                _, due, *_ = await self._commands.call(shard, "domain_due", run.crawl.pool, search.stored_name, domain)
             info.due = float(due) / 1000 if due else None
         elif (retry_at := await search.in_retries()) is not None:
             info.place, info.due = "later", (retry_at + float(clock_offset)) / 1000

@@ -7,7 +7,7 @@
 -- include policies
 
 local blocks = {}
-local BLOCK_ENDS, CRAWL_DELAY = 1, 2 -- the fields of a block
+local BLOCK_ENDS, CRAWL_DELAY, IS_REST = 1, 2, 3 -- the fields of a block
 local NO_BLOCK = { 0, 0 } -- of a domain that has none
 
 -- Returns a domain's block: the end of the pause that a Retry-After asked for, and the delay of robots.txt; 0 where
