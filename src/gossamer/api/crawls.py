@@ -196,7 +196,8 @@ class CrawlTemplate(ResponseModel):
     request: dict[str, object]
     """Fields of a crawl request"""
     left_out: list[str]
-    """Fields that the submission has, and that are not shown: `cookie`, secret `headers`, `proxy`, `extract`"""
+    """Fields that the submission has, and the request has not: `cookie`, secret `headers`, `proxy`, `extract`,
+    `recrawl`"""
     submissions: int
     """Submissions with different options. The request has those of one of them"""
 

@@ -5,7 +5,10 @@ Fixed: secrets are left out, because more people may read a crawl than have subm
 
 from typing import Any, NamedTuple
 
-from gossamer.model.crawl import Crawl, QueryOrder, Terms
+import msgspec
+
+from gossamer.model.crawl import Crawl, QueryOrder, Terms, login_of
+from gossamer.model.logouts import NEVER_FOLLOWED
 from gossamer.model.rendering import written_step
 from gossamer.policy.secrets import SecretHeaders
 
@@ -16,18 +19,27 @@ _SAME = (
 )  # fmt: skip
 """Fields that a request and terms have under the same name."""
 
+_NO_TERMS = Terms()
+
 
 class RepeatedSubmission(NamedTuple):
     """A request without its URL, and what it lacks."""
 
     request: dict[str, Any]
     left_out: list[str]
-    """Fields that the submission has, and the request has not: secrets, and rules of extraction."""
+    """Fields that the submission has, and the request has not: secrets, rules of extraction, and those about visits."""
 
 
 def request_of(crawl: Crawl, terms: Terms, *, spider: str) -> RepeatedSubmission:
     """Return the request that would submit a crawl with these options and terms again."""
     request: dict[str, Any] = {"appid": crawl.id.appid, "crawlid": crawl.id.crawlid}
+    if login := login_of(crawl.pool):
+        request["login"] = login
+    elif terms.session:
+        request["session"] = terms.session
+    if terms.session:  # the expressions for its links that end it come with it
+        own = tuple(expression for expression in terms.deny_regex or () if expression not in NEVER_FOLLOWED)
+        terms = msgspec.structs.replace(terms, deny_regex=own or None)
     if spider != "link":
         request["spiderid"] = spider
     if crawl.max_pages:
@@ -40,7 +52,7 @@ def request_of(crawl: Crawl, terms: Terms, *, spider: str) -> RepeatedSubmission
         request["order"] = crawl.order.value
     for name in _SAME:
         value = getattr(terms, name)
-        if value not in (None, False, (), ""):
+        if value != getattr(_NO_TERMS, name):  # 0 is a value, and an empty list may be one
             request[name] = list(value) if isinstance(value, tuple) else value
     request |= _rendering(terms)
     if terms.timeout_seconds is not None:
@@ -51,13 +63,16 @@ def request_of(crawl: Crawl, terms: Terms, *, spider: str) -> RepeatedSubmission
         request |= {name: True for name in ("text", "markdown") if getattr(content, name)}
         if content.chunk is not None:
             request["chunk"] = content.chunk
+        place = "both" if content.in_record and content.in_items else "items" if content.in_items else "records"
+        if place != ("records" if content.chunk is None else "items"):
+            request["text_in"] = place
     secrets = SecretHeaders(terms)
     headers = {name: value for name, value in (terms.headers or {}).items() if name.lower() not in secrets.names}
     if headers:
         request["headers"] = headers
     lacks = {
         "cookie": terms.cookie, "proxy": terms.proxy, "extract": terms.extract,
-        "headers": len(headers) < len(terms.headers or {}),
+        "headers": len(headers) < len(terms.headers or {}), "recrawl": terms.recrawl,
     }  # fmt: skip
     return RepeatedSubmission(request, [name for name, value in lacks.items() if value])
 

@@ -24,6 +24,8 @@ _SEEDS = 100
 _BUS_SECONDS = 6.0
 """Longest time for which a page waits for records. The API reads for 3 seconds at most (`_MAX_SECONDS` there)."""
 _UNAVAILABLE = 503
+_CLOSED = ("stopped", "expired")
+"""States in which a crawl takes no requests: one like it needs a name of its own."""
 _BODY_SHOWN = 20_000
 """Characters of a body that a preview shows."""
 
@@ -179,15 +181,17 @@ async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 
     it has the options of that crawl."""
     given: Mapping[str, str] = page.form or {**_new_names(), **page.query}
     left_out: list[str] = []
-    has_more_seeds = False
+    has_more_seeds = is_renamed = False
     if page.query.get("like") and not page.form:
         given, left_out, has_more_seeds = await _like(page)
+        is_renamed = given["crawlid"] != page.query["crawlid"]
     return page.render(
         "crawl_form.html",
         fields=form_fields(),
         given=given,
         left_out=left_out,
         has_more_seeds=has_more_seeds,
+        is_renamed=is_renamed,
         fault=fault,
         status_code=status_code,
         **_equivalents(given),
@@ -196,23 +200,33 @@ async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 
 
 def _new_names() -> dict[str, str]:
     """Return names for a new crawl, which a person may change."""
-    return {"appid": "dashboard", "crawlid": datetime.now(UTC).strftime("crawl-%m%d-%H%M%S")}
+    return {"appid": "dashboard", "crawlid": _dated("crawl")}
+
+
+def _dated(name: str) -> str:
+    """Return a name for a new crawl that begins with this one."""
+    return f"{name}-{datetime.now(UTC):%m%d-%H%M%S}"
 
 
 async def _like(page: DashboardPage) -> tuple[dict[str, str], list[str], bool]:
     """Return the filled form for a crawl that exists, the fields that it lacks, and whether there may be more seeds
-    than it has. `like` is `again`, to fetch all of it again, or `further`, to follow links one step deeper."""
+    than it has. `like` is `again`, to fetch all of it again, or `further`, to follow links one step deeper. Where the
+    crawl takes no requests, the form has a new name."""
     appid, crawlid = _names(page, page.query)
-    template, seeds = await asyncio.gather(
+    crawl, template, seeds = await asyncio.gather(
+        page.service.get(crawl_path(appid, crawlid)),
         page.service.get(crawl_path(appid, crawlid, "request")),
         page.service.get(crawl_path(appid, crawlid, "seeds"), limit=_SEEDS),
     )
     request = {**template["request"], "url": "\n".join(seeds["items"])}
-    if page.query.get("like") == "again":
-        request["fresh"] = True
-    else:
+    if page.query.get("like") != "again":
         request["maxdepth"] = request.get("maxdepth", 0) + 1
-    return texts_of(request), template["left_out"], seeds["more"]
+    elif crawl["state"] not in _CLOSED:
+        request["fresh"] = True
+    if crawl["state"] in _CLOSED:
+        request["crawlid"] = _dated(crawlid)
+    empty = [name for name, value in request.items() if value == []]  # the form takes an empty list for none
+    return texts_of(request), [*template["left_out"], *empty], seeds["more"]
 
 
 async def preview(page: DashboardPage) -> Response:

@@ -171,6 +171,19 @@ async def test_a_crawl_is_run_again_or_goes_deeper_with_its_options_and_without_
     assert re.search(r'name="crawlid" value="crawl-\d{4}-\d{6}"', new)
 
 
+async def test_a_crawl_that_takes_no_requests_is_run_again_under_a_new_name(service: Service) -> None:
+    await submit(service, "old", maxdepth="2")
+    running = await text(service, "/crawl", appid="shop", crawlid="old")
+    assert "like=" not in running  # its addresses are seen: nothing would be added
+    await service.http.delete("/v1/crawls/shop/old")
+    assert "like=again" in await text(service, "/crawl", appid="shop", crawlid="old")
+    for like in ("again", "further"):
+        page = await text(service, "/crawls/new", appid="shop", crawlid="old", like=like)
+        assert "old has been stopped" in page
+        names = re.findall(r'name="crawlid" value="(old-\d{4}-\d{6})"', page)
+        assert (await submit(service, names[0])).status_code == 303
+
+
 async def test_a_form_takes_many_addresses_each_of_which_is_a_request(service: Service) -> None:
     urls = [f"http://a{number}.test/" for number in range(3)]
     sent = await submit(service, "many", url="\n".join(urls))
@@ -645,7 +658,7 @@ async def test_a_person_submits_a_crawl_and_stops_it(service: Service, tmp_path:
             for name, value in (("url", "http://a.test/"), ("appid", "shop"), ("crawlid", "spring")):
                 chrome.evaluate(f"document.getElementById('f-{name}').value = '{value}'")
             chrome.evaluate("document.querySelector('form.request button.primary').click()")
-            chrome.wait("location.pathname === '/ui/crawl' && document.querySelector('button.danger')")
+            chrome.wait("location.pathname === '/ui/crawl' && document.readyState === 'complete'")
             # A part that is the same is left alone. While the frontier is away, the page stays as it is, and says so.
             chrome.evaluate("window.part = document.querySelector('[data-refresh]'); refresh(part)")
             chrome.evaluate("window.counts = document.getElementById('counts'); refresh(part)")
