@@ -141,7 +141,7 @@ def recrawl(folder: Path, site: Served, *arguments: str, code: int = 0, obeys: b
 
 def changes(folder: Path, site: Served, since: int = 0) -> list[dict[str, Any]]:
     done = subprocess.run(
-        command("crawls", "changes", "--json", "--since", str(since)),
+        command("changes", "--json", "--since", str(since)),
         cwd=folder,
         capture_output=True,
         text=True,
@@ -245,7 +245,7 @@ def test_versions_are_kept_and_compared(tmp_path: Path, site: Served) -> None:
 
     def lines(*arguments: str) -> list[str]:
         done = subprocess.run(
-            command("crawls", *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=110
+            command(*arguments), cwd=tmp_path, capture_output=True, text=True, timeout=110
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
@@ -257,24 +257,24 @@ def test_versions_are_kept_and_compared(tmp_path: Path, site: Served) -> None:
         ["@@ -1,2 +1 @@", "-One sentence.", "-Another second.", "+All new."],
     ]
     assert any("+All new." in line for line in lines("changes", "--diff"))
-    kept = [json.loads(line) for line in lines("history", f"{site.url}/", "--json")]
+    kept = [json.loads(line) for line in lines("crawls", "history", f"{site.url}/", "--json")]
     assert [version["hash"] for version in kept] == [found[2]["new_hash"], found[1]["new_hash"]]
-    assert "Another second." in "".join(lines("history", f"{site.url}/", "--show", kept[1]["hash"]))
+    assert "Another second." in "".join(lines("crawls", "history", f"{site.url}/", "--show", kept[1]["hash"]))
 
 
 def test_a_cursor_that_does_not_exist_is_refused(tmp_path: Path, site: Served) -> None:
     write(site, "index.html")
     recrawl(tmp_path, site)
     done = subprocess.run(
-        command("crawls", "changes", "--since", "99"), cwd=tmp_path, capture_output=True, text=True, timeout=110
+        command("changes", "--since", "99"), cwd=tmp_path, capture_output=True, text=True, timeout=110
     )
     assert done.returncode == 2
     assert "the cursor 99 is not one of this crawl: its last one is 1" in done.stderr
 
 
 def test_a_folder_without_such_a_crawl_says_how_to_start_one(tmp_path: Path) -> None:
-    for name in ("changes", "freshness"):
-        done = subprocess.run(command("crawls", name), cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    for name in ("changes", "fresh"):
+        done = subprocess.run(command(name), cwd=tmp_path, capture_output=True, text=True, timeout=110)
         assert done.returncode == 2
         assert "--recrawl-once" in done.stderr
 
@@ -524,12 +524,12 @@ def test_commands_tell_how_fresh_pages_are_and_when_they_are_visited(tmp_path: P
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    shown = json.loads(output_of("crawls", "freshness", "--json"))
+    shown = json.loads(output_of("fresh", "--json"))
     assert shown["rounds"] == 2
     [domain] = shown["domains"]
     assert (domain["domain"], domain["pages"], domain["gone"]) == ("127.0.0.1", 2, 0)
     assert 0 < domain["freshness"] <= domain["freshness_at_twice_the_budget"] <= 1
-    assert "2 pages, 0 gone" in output_of("crawls", "freshness")
+    assert "2 pages, 0 gone" in output_of("fresh")
     visits = json.loads(output_of("why", f"{site.url}/a.html", "--json"))["visits"]
     assert visits["state"] == "live"
     assert visits["due"] > visits["fetched"]

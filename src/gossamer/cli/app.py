@@ -31,7 +31,9 @@ COMMAND_GROUPS = {
         "text": ("text:text", "Extract the main content of the pages of a crawl."),
     },
     "Inspect": {
-        "crawls": ("crawls:app", "List, show and delete crawls, and see what changed in them."),
+        "crawls": ("crawls:app", "List, show and delete crawls."),
+        "changes": ("changes:changes", "List what is new, changed, gone or back in a crawl."),
+        "fresh": ("changes:fresh", "Show how up to date the pages of a crawl are."),
         "rebuild": ("rebuild:rebuild", "Fill the lost frontier of a crawl from its records."),
         "why": ("why:why", "Explain the state of a URL in a crawl."),
         "report": ("export:report", "Make a page about a crawl from its records."),

@@ -178,10 +178,10 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Queue at most this many assets. They do not count in max_pages. Unset: no limit."""
     recrawl: bool
     """Keep the crawl up to date: fetch all pages once, then for ever each page when it is due, and note what is new,
-    changed, gone or back. Ctrl-C stops it, the same command resumes it; gossamer crawls changes lists the changes."""
+    changed, gone or back. Ctrl-C stops it, the same command resumes it; gossamer changes lists the changes."""
     recrawl_once: bool
     """Keep the crawl up to date with one round: fetch all pages the first time, and later those that are due, by
-    conditional requests. For cron; gossamer crawls changes lists the changes."""
+    conditional requests. For cron; gossamer changes lists the changes."""
     recrawl_all: bool
     """With recrawl_once, visit all pages, also those that are not due."""
     budget: str
@@ -207,8 +207,8 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     tell_unchanged: bool
     """With recrawl, also note the fetches that found no change, as unchanged."""
     versions: int
-    """With recrawl, number of the last versions of each page that the index keeps; gossamer crawls changes --diff
-    compares them."""
+    """With recrawl, number of the last versions of each page that the index keeps; gossamer changes --diff compares
+    them."""
     index: PathLike
     """Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for workers on
     several machines, or for all crawls of a service. Empty: a file in the data directory."""

@@ -402,14 +402,14 @@ class CrawlSettings(SettingGroup):
     recrawl: bool = field_of(
         False,
         "Keep the crawl up to date: fetch all pages once, then for ever each page when it is due, and note what is "
-        "new, changed, gone or back. Ctrl-C stops it, the same command resumes it; gossamer crawls changes lists the "
+        "new, changed, gone or back. Ctrl-C stops it, the same command resumes it; gossamer changes lists the "
         "changes",
         option=SettingOption(WHAT),
     )
     recrawl_once: bool = field_of(
         False,
         "Keep the crawl up to date with one round: fetch all pages the first time, and later those that are due, by "
-        "conditional requests. For cron; gossamer crawls changes lists the changes",
+        "conditional requests. For cron; gossamer changes lists the changes",
         option=SettingOption(WHAT),
     )
     recrawl_all: bool = field_of(
@@ -466,7 +466,7 @@ class CrawlSettings(SettingGroup):
     )
     versions: Annotated[int, integers(0, 1000)] = field_of(
         0,
-        "With recrawl, number of the last versions of each page that the index keeps; gossamer crawls changes --diff "
+        "With recrawl, number of the last versions of each page that the index keeps; gossamer changes --diff "
         "compares them",
         option=SettingOption(WHAT, "N"),
     )

@@ -1,4 +1,4 @@
-"""`gossamer crawls changes`, `history` and `freshness`: what a crawl that is kept up to date has found, the versions of
+"""`gossamer changes`, `fresh` and `crawls history`: what a crawl that is kept up to date has found, the versions of
 its pages, and how up to date it is.
 
 They read the page index of the crawl, and may run beside it. Fixed: flags, exit codes, and the fields of `--json`.
@@ -57,11 +57,12 @@ def changes(
     json: Annotated[bool, option("--json", help="Print one JSON object a line.", panel=options.DISPLAY)] = False,
     **given: Any,
 ) -> None:
-    """List what is new, changed, gone or back in a crawl that is kept up to date, the oldest first.
+    """List what is new, changed, gone or back in a crawl.
 
-    gossamer crawls changes
+    The crawl is kept up to date (--recrawl); the oldest change comes first.
+    gossamer changes
 
-    gossamer crawls changes --since 1200 --json
+    gossamer changes --since 1200 --json
 
     With --json, times (at, since) are epoch seconds, as in the REST API and in the topic of changes.
 
@@ -119,14 +120,14 @@ def history(
 
 
 @options.takes("data_dir")
-def freshness(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **given: Any) -> None:
-    """Show how up to date the pages of a crawl are, domain by domain.
+def fresh(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **given: Any) -> None:
+    """Show how up to date the pages of a crawl are.
 
-    gossamer crawls freshness
+    gossamer fresh
 
-    Shows how many pages there are, are gone and are due (the debt of visits), and how long ago they were fetched, on
-    average and at most. With --recrawl also the share of pages that is expected to be up to date, now and at twice the
-    budget, and the budget that visits each page in time, if the one of the crawl does not.
+    Shows, domain by domain, how many pages there are, are gone and are due (the debt of visits), and how long ago they
+    were fetched, on average and at most. With --recrawl also the share of pages that is expected to be up to date, now
+    and at twice the budget, and the budget that visits each page in time, if the one of the crawl does not.
     """
     index = _open(options.load_settings(given), crawl_id)
     now = time.time()

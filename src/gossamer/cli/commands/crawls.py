@@ -24,7 +24,7 @@ from rich.cells import cell_len
 
 from gossamer.cli import options, tables, terminal
 from gossamer.cli.commands.audit import audit
-from gossamer.cli.commands.changes import changes, freshness, history
+from gossamer.cli.commands.changes import history
 from gossamer.cli.commands.moves import export, import_crawl, pause, resume
 from gossamer.cli.frontier_here import no_crawl_with, with_frontier
 from gossamer.cli.parser import CommandGroup, argument, option
@@ -203,7 +203,7 @@ named next, and of those that work for none. Must be the names that are given to
 
 T = TypeVar("T")
 
-app = CommandGroup(help="List, show and delete crawls, and see what changed in them.")
+app = CommandGroup(help="List, show and delete crawls.")
 
 CrawlName = Annotated[
     str,
@@ -558,6 +558,4 @@ app.command("pause")(pause)
 app.command("resume")(resume)
 app.command("export")(export)
 app.command("import")(import_crawl)
-app.command("changes")(changes)
-app.command("freshness")(freshness)
 app.command("history")(history)
