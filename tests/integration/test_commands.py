@@ -33,6 +33,7 @@ MOUNTS = {
         '<a href="/no" rel=nofollow>no</a> <a href="mailto:x@a.test">mail</a>'
     ),
     ("a.test", "/in"): html("fine"),
+    ("a.test", "/old"): html("<title>Page not found</title><h1>Page not found</h1>"),
     ("a.test", "/rejected"): html(
         "<title>Request Rejected</title>The requested URL was rejected. Your support ID is: 1<h1>x</h1>"
     ),
@@ -89,6 +90,10 @@ def test_fetch_and_extract_name_a_refusal_by_the_site(web: FakeWeb, tmp_path: Pa
     shown = gossamer("fetch", url, *resolve, cwd=tmp_path).stdout
     assert "refused    A firewall of the site refuses the page" in shown
     assert "evidence   f5: status 200, title request rejected" in shown
+    assert "advice     Ask its operator" in shown
+    missing = gossamer("fetch", f"http://a.test:{web.port}/old", *resolve, cwd=tmp_path).stdout
+    assert "refused    The page says that it was not found" in missing
+    assert "advice" not in missing
     extracted = gossamer("extract", url, "--field", "a=h1", *resolve, cwd=tmp_path).stdout
     assert "the site refuses it (denied), so a crawl would take no items from it" in extracted
 

@@ -206,7 +206,15 @@ def test_the_summary_says_how_what_failed_is_retried(tmp_path: Path) -> None:
         site.answers["/"] = (500, "")
         said = printed(tmp_path, site.url)
         assert "\n  The same command retries the 1 failed URL.\n" in said
-        said = printed(tmp_path, f"{site.url}/a", "--spider", "shop.py")
+        site.answers["/"] = (200, "".join(f"<a href='/{name}'>{name}</a>" for name in ("busy", "gone", "old")))
+        site.answers["/busy"], site.answers["/gone"] = (500, ""), (404, "")
+        site.answers["/old"] = (200, "<title>Page not found</title><h1>Page not found</h1>")
+        said = printed(tmp_path, site.url)
+        assert (
+            "\n  The same command retries 1 of the 3 failed URLs; the others have got a final answer "
+            "(http_404, refused_not_found).\n"
+        ) in said
+        said = printed(tmp_path, f"{site.url}/a", "--spider", "shop.py", "-o", "a.jsonl")
         assert "\n  Correct shop.py; then the same command retries the 1 failed URL.\n" in said
         assert "(The field exception of its record has the error.)" in said
 

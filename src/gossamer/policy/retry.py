@@ -99,6 +99,12 @@ def is_unanswered(outcome: Outcome, reason: str, status: int | None) -> bool:
     return status is None or refused or reason in WORTH_A_RETRY or is_worth_a_retry(status)
 
 
+def is_answer(reason: str) -> bool:
+    """Return whether a failure of this reason is an answer that another attempt would not change: `http_404`."""
+    status = reason.removeprefix("http_")
+    return reason == MISSING or (status != reason and not is_worth_a_retry(int(status)))
+
+
 _LONGEST_DELAY_SECONDS = 600.0
 """Longest delay before a request is fetched again, unless its server asked for a longer one. A longer delay spares a
 server that is down, and finishes a crawl with such a server later."""

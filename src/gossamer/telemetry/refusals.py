@@ -37,7 +37,7 @@ def refusals_text(failed: Mapping[str, int], *, fetched: int, pool: str) -> str:
         lines.append(f"refused by sites: {pages}. {explain(REFUSED + commonest, pool=pool).advice}")
     for kind in found.keys() - refused.keys():
         title, advice = explain(REFUSED + kind, pool=pool)
-        lines.append(f"{counted(found[kind], 'response')} without a page: {title}. {advice}")
+        lines.append(f"{counted(found[kind], 'response')} without a page: {title}. {advice}".rstrip())
     return " ".join(lines)
 
 

@@ -24,10 +24,12 @@ from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.seeds import has_public_host
 from gossamer.errors import BadInput
+from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Destination
 from gossamer.model.request import DropReason
 from gossamer.net.credentials import hide_secrets_in
 from gossamer.net.resolve import parse_override
+from gossamer.policy.retry import is_answer
 from gossamer.policy.urls import host
 from gossamer.policy.words import counted
 from gossamer.settings import Settings, load
@@ -295,13 +297,24 @@ def _notes_of_failures(settings: Settings, plan: Plan, summary: Summary) -> list
     notes: list[str] = []
     if failed := engine.failed_to_retry(plan, summary.info, guard_changed=False):
         first = f"Correct {settings.crawl.spider}; then the" if summary.info.pages.failed.get("spider_error") else "The"
-        notes.append(f"{first} same command retries the {counted(failed, 'failed URL')}.")
+        notes.append(f"{first} same command retries {_retried(failed, summary.info)}.")
         if forgotten := summary.info.forgotten_failed:
             notes.append(f"{forgotten:,} more are too many to be remembered; only --fresh fetches them.")
     if refused := summary.info.pages.dropped.get(DropReason.BLOCKED_ADDRESS):
         lead = "1 URL leads to a private address" if refused == 1 else f"{refused:,} URLs lead to private addresses"
         notes.append(f"{lead}. If the servers are your own, add --resolve HOST:ADDRESS for each host.")
     return notes
+
+
+def _retried(count: int, info: CrawlInfo) -> str:
+    """Return which failed URLs are retried, and why the others are not. `count`: of those that are."""
+    failed = info.total().failed
+    others = sum(failed.values()) - count - info.forgotten_failed
+    if others <= 0:
+        return f"the {counted(count, 'failed URL')}"
+    final = [reason for reason in failed if is_answer(reason)]
+    named = f" ({', '.join(sorted(final))})" if sum(failed[reason] for reason in final) == others else ""
+    return f"{count:,} of the {counted(count + others, 'failed URL')}; the others have got a final answer{named}"
 
 
 def check_writable(settings: Settings, *, replaces: bool = False) -> None:

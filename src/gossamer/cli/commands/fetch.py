@@ -169,9 +169,10 @@ def _refusal(found: dict[str, Any] | None) -> list[str]:
     if found is None:
         return []
     reason = f"{REFUSED}{found['kind']}"
+    advice = cause_advice(reason, "")
     return [
         f"  refused    {explain(reason).title}, so a crawl takes neither links nor items from it ({reason})",
-        f"  advice     {cause_advice(reason, '')}",
+        *([f"  advice     {advice}"] if advice else []),
         f"  evidence   {found['rule']}: {', '.join(found['evidence'])}",
     ]
 
