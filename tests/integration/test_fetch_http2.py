@@ -20,6 +20,7 @@ from gossamer.errors import (
     Http2Needed,
     TlsFailed,
 )
+from gossamer.fakeweb import WebSpec, redirect, serve
 from gossamer.fetch import http_versions
 from gossamer.fetch.budget import ByteBudget
 from gossamer.fetch.client import HttpClient, PoolLimits
@@ -552,10 +553,16 @@ async def test_a_sign_of_2_is_named_where_2_cannot_be_spoken(
                     await get(client, server)
 
 
-async def test_commands_name_the_option_that_rules_out_2(tmp_path: Path, authority: Authority) -> None:
-    """A crawl, its summary, `why` and `fetch`, all at once: robots.txt is waited for no longer than a page."""
-    async with run_http2(authority.issue(HOST), page, versions=["h2", "http/1.1"], by_1=REFUSAL_OF_1) as server:
-        url = f"https://{HOST}:{server.port}/"
+@pytest.mark.parametrize("scheme", ["https", "http"])
+async def test_commands_name_the_option_that_rules_out_2(tmp_path: Path, authority: Authority, scheme: str) -> None:
+    """A crawl, its summary, `why` and `fetch`, all at once: robots.txt is waited for no longer than a page. Also where
+    the site redirects to https."""
+    async with (
+        run_http2(authority.issue(HOST), page, versions=["h2", "http/1.1"], by_1=REFUSAL_OF_1) as server,
+        serve(WebSpec(hosts=1, pages=1)) as web,
+    ):
+        web.mount(HOST, "/robots.txt", redirect(f"https://{HOST}:{server.port}/robots.txt"))
+        url = f"{scheme}://{HOST}:{server.port if scheme == 'https' else web.port}/"
         given = ("--resolve", f"{HOST}:127.0.0.1", "--ca-file", str(authority.ca), "--http2", "never")
         crawl = await asyncio.to_thread(gossamer, "crawl", url, *given, "-o", "a.jsonl", cwd=tmp_path)
         why = await asyncio.to_thread(gossamer, "why", url, cwd=tmp_path)

@@ -469,7 +469,7 @@ class RobotsService:
         """Fetch the file, following redirects. `earlier`: the expired record, whose count of failures continues.
 
         A request that fails has one of three results:
-        - the page's own request would fail, too (the proxy, or the origin cannot be connected to): raised
+        - the page's own request would fail, too (the proxy, the origin cannot be connected to, or needs HTTP/2): raised
         - a redirect leads to an address that the guard blocks: everything is disallowed
         - any other failure: the file is unreachable
         """
@@ -478,7 +478,8 @@ class RobotsService:
             try:
                 fetched = await _fetch_readable(fetch, request)
             except FetchError as exc:
-                if isinstance(exc, ProxyFailed) or (hop == 0 and isinstance(exc, _NO_CONNECTION)):
+                # A site that redirects its robots.txt to https redirects its pages, too.
+                if isinstance(exc, ProxyFailed | Http2Needed) or (hop == 0 and isinstance(exc, _NO_CONNECTION)):
                     raise
                 if isinstance(exc, BlockedAddress):
                     detail = f"it leads to {exc.detail}"[:_MAX_DETAIL_CHARACTERS]
