@@ -19,7 +19,7 @@ from gossamer.fresh.main_text import text_difference
 from gossamer.fresh.page import Change
 from gossamer.fresh.rounds import shortfall_sentence
 from gossamer.policy.urls import from_user_input
-from gossamer.policy.words import duration_text
+from gossamer.policy.words import counted, duration_text
 from gossamer.settings import Settings
 from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note
 from gossamer.wiring.recrawling import open_noted_index
@@ -155,7 +155,7 @@ def fresh(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **given
     if json:
         terminal.print_json({"rounds": rounds, "cursor": last, "domains": rows})
         return
-    terminal.print_result(f"{rounds:,} rounds; the last change has the cursor {last}.")
+    terminal.print_result(f"{counted(rounds, 'round')}; the last change has the cursor {last}.")
     for one in figures:
         longest = max(now - one.oldest, 0.0) if one.live else 0.0
         terminal.print_result(
