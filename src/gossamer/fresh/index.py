@@ -650,9 +650,10 @@ class PageIndex:
     def visits(self, current: Round, *, after: int, limit: int) -> list[IndexedPage]:
         """Return the pages of a round that it has not visited yet, with a key above `after`, in the order of keys.
         Sitemaps that have not changed, as the ones that name them say, leave the round."""
+        # The keys are chosen first: PostgreSQL, which knows nothing yet of a table just filled, would read all its pages.
         statement = (
-            f"SELECT {_COLUMNS} FROM visits JOIN pages ON pages.key = visits.page "
-            "WHERE visits.page > ? AND visits.round = ? ORDER BY visits.page LIMIT ?"
+            "WITH chosen AS (SELECT page FROM visits WHERE page > ? AND round = ? ORDER BY page LIMIT ?) "
+            f"SELECT {_COLUMNS} FROM chosen JOIN pages ON pages.key = chosen.page ORDER BY chosen.page"
         )
         while found := self._read(self._database.rows(statement, [after, current.number, limit])):
             skipped = self._skip_parts(found)
