@@ -846,6 +846,20 @@ def test_what_is_no_index_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     PageIndex.open(str(tmp_path / "empty"), "0123456789abcdef", crawl_id="cli/one").close()
 
 
+def test_a_damaged_file_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    with closing(PageIndex.open(str(path), "shop", crawl_id="shop")) as index:
+        index.settle([fetch(str(number), 1) for number in range(2000)])
+    with path.open("r+b") as file:
+        file.seek(3 * 4096)
+        file.write(b"\xff" * (path.stat().st_size - 3 * 4096))
+    with (
+        pytest.raises(SinkError, match="is damaged: stop, and put a whole copy in its place, or move it away"),
+        closing(PageIndex.open(str(path), "shop", crawl_id="shop")) as index,
+    ):
+        index.settle([fetch(str(number), 1) for number in range(2000)])
+
+
 def test_visits_become_due_in_windows_only(index: PageIndex) -> None:
     rules = (RevisitRule(match="/news/", window="* 12 * * *"),)
     index.follow(RevisitOptions(shortest=3600.0, longest=3600.0, rules=rules, window="* 1-2 * * *", zone="Asia/Tokyo"))

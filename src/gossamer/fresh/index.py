@@ -650,7 +650,7 @@ class PageIndex:
     def visits(self, current: Round, *, after: int, limit: int) -> list[IndexedPage]:
         """Return the pages of a round that it has not visited yet, with a key above `after`, in the order of keys.
         Sitemaps that have not changed, as the ones that name them say, leave the round."""
-        # The keys are chosen first: PostgreSQL, which knows nothing yet of a table just filled, would read all its pages.
+        # The keys are chosen first: PostgreSQL knows nothing yet of a table just filled, and would read all its pages.
         statement = (
             "WITH chosen AS (SELECT page FROM visits WHERE page > ? AND round = ? ORDER BY page LIMIT ?) "
             f"SELECT {_COLUMNS} FROM chosen JOIN pages ON pages.key = chosen.page ORDER BY chosen.page"

@@ -100,8 +100,11 @@ def translate_sqlite_errors(path: Path | str) -> Iterator[None]:
         with translate_os_errors(path):
             yield
     except sqlite3.Error as exc:
-        is_full = getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-        raise (SinkFull if is_full else SinkError)(f"{path}: {exc}") from exc
+        code = getattr(exc, "sqlite_errorcode", 0) & 0xFF  # without the details of extended codes
+        advice = ""
+        if code == sqlite3.SQLITE_CORRUPT:
+            advice = ". The file is damaged: stop, and put a whole copy in its place, or move it away to begin anew"
+        raise (SinkFull if code == sqlite3.SQLITE_FULL else SinkError)(f"{path}: {exc}{advice}") from exc
 
 
 class Database:
