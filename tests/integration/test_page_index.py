@@ -317,6 +317,31 @@ def test_a_redirect_leads_to_a_page_of_its_own(index: PageIndex) -> None:
     assert page.state is PageState.REDIRECTED
 
 
+@pytest.mark.parametrize(
+    ("visits", "told"),
+    [
+        ([(Found.REDIRECTED, "y"), (Found.NOT_MODIFIED, "")], ["changed redirect", "changed redirect"]),
+        ([(Found.REDIRECTED, "y"), (LIVE, "")], ["changed redirect", "changed redirect"]),
+        ([(Found.REDIRECTED, "y"), (Found.REDIRECTED, "y")], ["changed redirect"]),
+        ([(Found.REDIRECTED, "y"), (Found.REDIRECTED, "z")], ["changed redirect", "changed redirect"]),
+        ([(Found.MISSING, ""), (Found.REDIRECTED, "y")], ["changed redirect"]),
+        ([(Found.GONE, ""), (Found.REDIRECTED, "y"), (LIVE, "")], ["gone", "back redirect", "changed redirect"]),
+        ([(Found.REDIRECTED, "y"), (Found.MISSING, ""), (Found.REDIRECTED, "y")], ["changed redirect"]),
+        ([(Found.REDIRECTED, "y"), (Found.MISSING, ""), (LIVE, "")], ["changed redirect", "changed redirect"]),
+    ],
+)
+def test_where_a_page_leads_to_is_a_change(index: PageIndex, visits: list[tuple[Found, str]], told: list[str]) -> None:
+    index.settle([fetch("a.test/x", 1, body=1)])
+    for visit, (found, target) in enumerate(visits, 2):
+        url = f"https://a.test/{target}" if target else ""
+        index.settle([fetch("a.test/x", visit, found, body=1, at=NOW + visit * DAY_SECONDS, target=url)])
+    assert [" ".join((one.change, *one.what)) for one in index.changes(1)] == told
+    # An archive's record of a 304 refers to this time, at which it has the response.
+    page = index.page("https://a.test/x")
+    assert page is not None
+    assert page.facts.changed == int(NOW)
+
+
 def test_changes_come_in_pieces_and_old_cursors_are_refused(index: PageIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     index.settle([fetch(f"a.test/{number}", number + 1, body=1) for number in range(30)])
     first = index.changes(0, 12)

@@ -131,7 +131,7 @@ class IndexedFacts(msgspec.Struct, array_like=True):
     rate_step: int = 0
     """Logarithm of the estimated change rate; 0: there is none."""
     changed: int = 0
-    """Unix time of the fetch that found the latest change."""
+    """Unix time of the fetch that found the latest change of the content."""
     etag: str = ""
     modified: int | str = 0
     """Last-Modified: Unix time if that says it all, else as it was received. 0: none."""
@@ -148,6 +148,8 @@ class IndexedFacts(msgspec.Struct, array_like=True):
     """Unix time of the last change that a sitemap announced. 0: none did."""
     signalled: bool = False
     """True: a change was announced after the last fetch."""
+    target: int = 0
+    """Hash of the URL that the page redirects to. 0: it does not redirect, or is not known."""
 
 
 _packed = msgspec.msgpack.Encoder().encode
@@ -314,10 +316,13 @@ def _enter(
         case Found.CONTENT:
             return _enter_content(page, fetch, seconds, no_training)
         case Found.NOT_MODIFIED if facts.body:
-            page.state, facts.misses = PageState.LIVE, 0
+            was_redirected = _is_redirected(page)
+            page.state, facts.misses, facts.target = PageState.LIVE, 0, 0
             _observe(facts, Observation(seconds, False), before)
             _take_validators(facts, fetch, keep=True)
-            return (ChangeKind.BACK if before is PageState.GONE else ChangeKind.UNCHANGED), ()
+            if before is PageState.GONE:
+                return ChangeKind.BACK, ()
+            return (ChangeKind.CHANGED, ("redirect",)) if was_redirected else (ChangeKind.UNCHANGED, ())
         case Found.MISSING | Found.GONE:
             facts.misses += 1
             is_gone = fetch.found is Found.GONE or facts.misses >= GONE_AFTER
@@ -325,21 +330,29 @@ def _enter(
             page.state = PageState.GONE if is_gone else PageState.MISSING
             return (ChangeKind.GONE if is_gone and was_page else ChangeKind.UNCHANGED), ()
         case Found.REDIRECTED:
-            page.state, facts.misses = PageState.REDIRECTED, 0
-            moved = before is PageState.LIVE
-            if moved:
-                facts.changed = int(fetch.at)
-            return (ChangeKind.CHANGED, ("redirect",)) if moved else (ChangeKind.UNCHANGED, ())
+            page.state, facts.misses, old_target = PageState.REDIRECTED, 0, facts.target
+            facts.target = short_hash(int(digest(fetch.target)[:8], 16))
+            if not facts.body and not facts.changed:  # it was never a page, so it is not one that changes
+                return ChangeKind.UNCHANGED, ()
+            if before is PageState.GONE:
+                return ChangeKind.BACK, ("redirect",)
+            is_moved = old_target != facts.target if old_target else before is not PageState.REDIRECTED
+            return (ChangeKind.CHANGED, ("redirect",)) if is_moved else (ChangeKind.UNCHANGED, ())
         case Found.REFUSED if before is PageState.FAILED:
             page.state = PageState.REFUSED
     return ChangeKind.UNCHANGED, ()
+
+
+def _is_redirected(page: IndexedPage) -> bool:
+    """Return whether a page that is not gone led to another URL when something was last there."""
+    return page.state is PageState.REDIRECTED or bool(page.facts.target)
 
 
 def _enter_content(
     page: IndexedPage, fetch: Fetch, seconds: float, no_training: frozenset[str]
 ) -> tuple[ChangeKind, tuple[str, ...]]:
     """Enter a page that was received."""
-    before, facts = page.state, page.facts
+    before, facts, was_redirected = page.state, page.facts, _is_redirected(page)
     is_new = not facts.body and not facts.changed
     what: tuple[str, ...] = ()
     if facts.body != fetch.body:
@@ -355,13 +368,13 @@ def _enter_content(
     if is_new or what:
         facts.changed = int(fetch.at)
     facts.body, facts.text = fetch.body, fetch.text
-    page.state, facts.misses = PageState.LIVE, 0
+    page.state, facts.misses, facts.target = PageState.LIVE, 0, 0
     _take_validators(facts, fetch)
     if is_new:
         return ChangeKind.NEW, ()
     if before is PageState.GONE:
         return ChangeKind.BACK, what
-    if before is PageState.REDIRECTED:
+    if was_redirected:
         return ChangeKind.CHANGED, (*what, "redirect")
     return (ChangeKind.CHANGED, what) if what else (ChangeKind.UNCHANGED, ())
 
