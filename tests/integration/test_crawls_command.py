@@ -170,6 +170,8 @@ def test_an_interrupted_crawl_is_told_from_a_running_one(web: FakeWeb, tmp_path:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert listed(tmp_path)["halves"]["state"] == "running"
+        resolve = resolving(web.resolve_overrides())
+        assert " (running)" in gossamer("why", f"http://site0.test:{web.port}/", *resolve, cwd=tmp_path).stdout
         process.send_signal(end)
     assert listed(tmp_path)["halves"]["state"] == "interrupted"
     shown = gossamer("crawls", "show", "halves", cwd=tmp_path).stdout

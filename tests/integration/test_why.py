@@ -117,6 +117,24 @@ def test_a_failure_is_told_once(tmp_path: Path) -> None:
     assert Asked(tmp_path, url).line("record").count("did not accept the connection") == 1
 
 
+def test_a_crawl_that_a_failed_login_has_ended_is_interrupted_and_not_running(tmp_path: Path) -> None:
+    """Its requests are waiting for the command that resumes it."""
+    session = "site: 127.0.0.1\naccounts:\n  alice: {user: alice, password: {env: SECRET}}\nlogin: {basic: true}\n"
+    (tmp_path / "session.yaml").write_text(session)
+    mounts = {("127.0.0.1", "/"): html("who?", status=401)}
+    with FakeWeb.start(WebSpec(hosts=1, pages=1), mounts=mounts) as web:
+        url = f"http://127.0.0.1:{web.port}/"
+        arguments = ("crawl", url, "--allow-private", "--session", "session.yaml", "--rate", "100/1")
+        done = gossamer(*arguments, cwd=tmp_path, env={"SECRET": "wrong"})
+        assert done.returncode == 1
+        assert "Check user and password" in done.stderr
+        asked = Asked(tmp_path, url)
+        assert asked.text.splitlines()[0].endswith(" (interrupted)")
+        assert asked.line("now") == "waiting; it is the next in its queue"
+        assert asked.line("resume").startswith("gossamer crawl ")
+        assert asked.line("resume") == asked.found["resume_command"]
+
+
 def test_a_table_of_items_has_items_and_no_records(tmp_path: Path, web: FakeWeb) -> None:
     arguments = (f"http://a.test:{web.port}/", *RESOLVE, "--rate", "1000/1", "--field", "title=h1", "-o", "x.csv")
     assert gossamer("crawl", *arguments, cwd=tmp_path).returncode == 0
@@ -272,6 +290,18 @@ async def test_a_request_that_a_worker_ended_has_a_record(
     await queue.work(outcome, reason)
     asked = queue.why(run, f"{HERE}1")
     assert (asked.line("now"), asked.line("record")) == (now, record)
+
+
+async def test_advice_on_a_crawl_of_a_service_is_for_those_who_send_it_requests(queue: Queue) -> None:
+    """They have no command that starts the crawl, and write fields in place of flags."""
+    run = await queue.open("one", keep_all_failed=True)
+    await queue.add(run, [f"{HERE}1"])
+    await queue.work(Outcome.FAILED, "refused_login")
+    asked = queue.why(run, f"{HERE}1")
+    assert asked.line("now").endswith("; gossamer crawls retry app/one fetches it again")
+    assert asked.line("advice").startswith('"login": "NAME"')
+    assert "--session" not in asked.text
+    assert asked.found["retry_command"] == "gossamer crawls retry app/one"
 
 
 async def test_where_several_ends_are_possible_each_is_named(queue: Queue) -> None:

@@ -277,9 +277,9 @@ def list_crawls(*, json: options.Json = False, **given: Any) -> None:
     history keeps them.
     """
     settings = options.load_settings(given)
-    lock_holder = _lock_holder(settings)
+    holder = lock_holder(settings)
     infos, more = run_loop(with_frontier(settings, partial(list_running_first, limit=_MAX_CRAWLS)))
-    crawls = [_listed(settings, info.crawl, info, lock_holder) for info in infos]
+    crawls = [_listed(settings, info.crawl, info, holder) for info in infos]
     listed = {crawl.id for crawl in crawls}
     past, more_past = run_loop(past_crawls(settings, limit=_MAX_CRAWLS))
     crawls += [_past(settings, one) for one in past if one.info.crawl not in listed]
@@ -287,7 +287,7 @@ def list_crawls(*, json: options.Json = False, **given: Any) -> None:
     more = more or more_past or len(crawls) > _MAX_CRAWLS
     listed |= {crawl.id for crawl in crawls}
     named = [CrawlId(APPID, name) for name in reversed(known_crawls(settings.data_dir))]
-    found += [_listed(settings, name, None, lock_holder) for name in named if name not in listed]
+    found += [_listed(settings, name, None, holder) for name in named if name not in listed]
     if json:
         terminal.print_json({"crawls": [one.as_json() for one in found], "more": more})
         return
@@ -335,7 +335,7 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
     gossamer crawls show example.com-1a2b3c4d
     """
     settings = options.load_settings(given)
-    crawl = run_loop(with_frontier(settings, partial(_find_named, settings, name, _lock_holder(settings))))
+    crawl = run_loop(with_frontier(settings, partial(_find_named, settings, name, lock_holder(settings))))
     if json:
         terminal.print_json(crawl.as_json())
         return
@@ -387,7 +387,7 @@ def retry_crawl(
     command is started again.
     """
     settings = options.load_settings(given)
-    retry = partial(_retry, settings, name, _lock_holder(settings), reason=reason, url=url)
+    retry = partial(_retry, settings, name, lock_holder(settings), reason=reason, url=url)
     crawl, result = run_loop(with_frontier(settings, retry))
     if json:
         terminal.print_json({"appid": crawl.appid, "crawl_id": crawl.crawlid, **result._asdict()})
@@ -404,10 +404,10 @@ def retry_crawl(
 
 
 async def _retry(
-    settings: Settings, name: str, lock_holder: str, frontier: ValkeyFrontier, *, reason: str, url: str
+    settings: Settings, name: str, holder: str, frontier: ValkeyFrontier, *, reason: str, url: str
 ) -> tuple[CrawlId, RetryResult]:
     """Retry failed requests of a crawl. Raises BadInput, and CrawlRefused where it accepts no more."""
-    crawl = await _find_named(settings, name, lock_holder, frontier)
+    crawl = await _find_named(settings, name, holder, frontier)
     result = await retry_failed(frontier, crawl.id, reason=reason, url=url)
     if result is None:
         raise BadInput(f"the frontier has forgotten {crawl.name}, and what failed. Submit it again.")
@@ -433,15 +433,15 @@ def delete_crawl(
     refused, unless it is stopped first.
     """
     settings = options.load_settings(given)
-    delete = partial(_delete, settings, name, _lock_holder(settings), yes=yes, stop=stop)
+    delete = partial(_delete, settings, name, lock_holder(settings), yes=yes, stop=stop)
     terminal.print_result(run_loop(with_frontier(settings, delete)))
 
 
 async def _delete(
-    settings: Settings, name: str, lock_holder: str, frontier: ValkeyFrontier, *, yes: bool, stop: bool
+    settings: Settings, name: str, holder: str, frontier: ValkeyFrontier, *, yes: bool, stop: bool
 ) -> str:
     """Delete a crawl, and return what was deleted, in a sentence. Raises BadInput."""
-    crawl = await _find_named(settings, name, lock_holder, frontier)
+    crawl = await _find_named(settings, name, holder, frontier)
     total = crawl.info.total() if crawl.info else SpiderCounts()
     if crawl.info and not crawl.past_state and crawl.info.state is CrawlState.RUNNING and not stop:
         raise BadInput(
@@ -483,15 +483,15 @@ async def _wait_until_none_in_flight(frontier: ValkeyFrontier, crawl: CrawlId) -
     raise BadInput(f"requests of {crawl} are still in flight. Try again when they are finished.")
 
 
-async def _find_named(settings: Settings, name: str, lock_holder: str, frontier: ValkeyFrontier) -> _ListedCrawl:
-    """Return the crawl of this name. Raises BadInput unless there is exactly one. `lock_holder`: from `_lock_holder`.
+async def _find_named(settings: Settings, name: str, holder: str, frontier: ValkeyFrontier) -> _ListedCrawl:
+    """Return the crawl of this name. Raises BadInput unless there is exactly one. `holder`: of `lock_holder`.
 
     A name is APPID/ID, or an ID, first of a crawl of the command line and then of others, or the beginning of one.
     """
     appid, slash, crawl_id = name.rpartition("/")
     named = _candidates(frontier, settings.data_dir, appid=appid if slash else None, crawl_id=crawl_id)
     if (known := await anext(named, None)) is not None:
-        return _listed(settings, known.id, known.info, lock_holder)
+        return _listed(settings, known.id, known.info, holder)
     infos, _ = await list_running_first(frontier, limit=_MAX_CRAWLS)
     past = {one.info.crawl: one for one in (await past_crawls(settings, limit=_MAX_CRAWLS))[0]}
     full = CrawlId(appid if slash else APPID, crawl_id)
@@ -504,39 +504,45 @@ async def _find_named(settings: Settings, name: str, lock_holder: str, frontier:
         info = await frontier.crawl_info(begun[0])
         if info is None and begun[0] in past:
             return _past(settings, past[begun[0]])
-        return _listed(settings, begun[0], info, lock_holder)
+        return _listed(settings, begun[0], info, holder)
     if name and begun:
         some = ", ".join(_name(crawl) for crawl in begun[:_CRAWLS_NAMED])
         raise BadInput(f"{counted(len(begun), 'crawl')} begin with {name}: {some}. Write more of the name.")
     raise BadInput(f"there is no crawl {name}. gossamer crawls list shows all.")
 
 
-def _lock_holder(settings: Settings) -> str:
+def lock_holder(settings: Settings) -> str:
     """Return the process that holds the lock of the data directory, as it names itself. Empty: none does; "?": the
     frontier is shared, so processes anywhere may use it."""
     return "?" if settings.frontier else running_process(settings.data_dir)
 
 
-def _may_work_for(lock_holder: str, crawl: CrawlId) -> bool:
+def _may_work_for(holder: str, crawl: CrawlId) -> bool:
     """Return whether a process may be working for the crawl. Only the lock's holder can: a command for another crawl, a
     query, or an empty holder cannot; a service works for all crawls."""
-    if lock_holder.startswith(_ONE_CRAWL):
-        return lock_holder.endswith(f" {crawl.crawlid}")
-    return bool(lock_holder) and not lock_holder.startswith(_QUERIES)
+    if holder.startswith(_ONE_CRAWL):
+        return holder.endswith(f" {crawl.crawlid}")
+    return bool(holder) and not holder.startswith(_QUERIES)
 
 
-def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None, lock_holder: str) -> _ListedCrawl:
-    """Return a crawl with the outputs of its note, relative to this folder, without passwords. `lock_holder`: above."""
+def is_interrupted(info: CrawlInfo, holder: str) -> bool:
+    """Return whether the crawl is not finished, and certainly no process works for it. `holder`: of `lock_holder`."""
+    return info.state is CrawlState.RUNNING and not _may_work_for(holder, info.crawl)
+
+
+def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None, holder: str) -> _ListedCrawl:
+    """Return a crawl with the outputs of its note, relative to this folder, without passwords. `holder`: of
+    `lock_holder`."""
     note = read_note(settings.data_dir, crawl.crawlid) if crawl.appid == APPID else None
     here, kept = os.getcwd() + os.sep, os.path.abspath(kept_pages(settings.data_dir, crawl))
     outputs = tuple(hide_secrets(path.removeprefix(here)) for path in (note.outputs if note else ()) if path != kept)
-    interrupted = info is not None and info.state is CrawlState.RUNNING and not _may_work_for(lock_holder, crawl)
+    interrupted = info is not None and is_interrupted(info, holder)
     return _ListedCrawl(crawl, info, outputs, interrupted, note.resume_command if note else "")
 
 
 def _past(settings: Settings, crawl: "PastCrawl") -> _ListedCrawl:
     """Return a crawl of the history that the frontier does not know any more."""
-    listed = _listed(settings, crawl.info.crawl, crawl.info, lock_holder="?")  # no process works for it
+    listed = _listed(settings, crawl.info.crawl, crawl.info, holder="?")  # no process works for it
     listed.past_state = crawl.state
     return listed
 

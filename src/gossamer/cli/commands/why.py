@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Annotated, Any
 
 from gossamer.cli import options, terminal
-from gossamer.cli.commands.crawls import KnownCrawl, find_crawl
+from gossamer.cli.commands.crawls import KnownCrawl, find_crawl, is_interrupted, lock_holder
 from gossamer.cli.frontier_here import frontier_here
 from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
@@ -24,7 +24,7 @@ from gossamer.fetch.proxies import first_proxy
 from gossamer.fetch.robots_service import RobotsService, RobotsUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.assets import ASSET_SPIDER
-from gossamer.model.crawl import SHARED_POOL, Terms
+from gossamer.model.crawl import SHARED_POOL, Terms, workers_of
 from gossamer.model.info import SpiderCounts, UrlInfo
 from gossamer.model.record import PageRecord
 from gossamer.model.request import DropReason
@@ -100,12 +100,17 @@ def _web_page(text: str) -> str:
 async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | None) -> dict[str, Any]:
     """Return all that is known of the URL, as one JSON object. Raises BadInput where there is no such crawl."""
     found: dict[str, Any] = {"url": url}
+    holder = lock_holder(settings)
     async with frontier_here(settings, name="gossamer why") as frontier:
         crawl, known = await find_crawl(frontier, settings.data_dir, url, appid=appid, crawl_id=crawl_id)
         found |= {"appid": crawl.id.appid, "crawl_id": crawl.id.crawlid, "domain": registered_domain(host(url))}
         found["crawl"] = (
             crawl.info.state.value if crawl.info else "forgotten: it finished longer ago than the setting retention"
         )
+        found["resume_command"] = ""
+        if crawl.info is not None and is_interrupted(crawl.info, holder):
+            found["crawl"] = "interrupted"
+            found["resume_command"] = crawl.note.resume_command if crawl.note else ""
         found["run"] = crawl.info.run if crawl.info else None
         terms, refusal = _terms_for(crawl, known, url)
         found |= _scope(crawl, known, url, refusal)
@@ -130,6 +135,9 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
     found["links_dropped"] = crawl.info.total().links_dropped if crawl.info else {}
     if known is not None and known.place == "done" and not (found["record"] or known.failure or known.dropped):
         found["ends"] = _possible_ends(crawl, known, records)
+    found["advice"] = _advice(found, crawl.info.pool if crawl.info else "")
+    of_service = crawl.info is not None and workers_of(crawl.info.pool) == SHARED_POOL
+    found["retry_command"] = f"gossamer crawls retry {crawl.id.appid}/{crawl.id.crawlid}" if of_service else ""
     return found
 
 
@@ -369,7 +377,7 @@ def _report(found: dict[str, Any]) -> list[str]:
     known = found.get("known")
     if known:
         lines.append(f"  found    {_seen_text(found)}")
-        lines += [f"  {line}" for line in _place_lines(known, found["waits"], found.get("ends"))]
+        lines += [f"  {line}" for line in _place_lines(found, known)]
         if found.get("browser"):
             lines.append(f"           for a worker with a browser, and there is none. Start one: {found['browser']}")
         if found.get("login"):
@@ -388,16 +396,19 @@ def _report(found: dict[str, Any]) -> list[str]:
         lines.append(f"           in {record['output']}")
     elif known and known["place"] == "done" and not known["failure"]:
         lines.append(f"  record   {_no_record_text(found)}")
-    if advice := _advice(found):
-        lines.append(f"  advice   {advice}")
+    if found["advice"]:
+        lines.append(f"  advice   {found['advice']}")
+    if found["crawl"] == "interrupted":
+        lines.append(f"  resume   {found['resume_command'] or 'the same command or program resumes the crawl'}")
     return lines
 
 
-def _advice(found: dict[str, Any]) -> str:
-    """Return what a person can do about the failure of the URL; empty: nothing, or it has not failed."""
+def _advice(found: dict[str, Any], pool: str) -> str:
+    """Return what a person can do about the failure of the URL; empty: nothing, or it has not failed. `pool`: the
+    crawl's group of workers, for the names of options."""
     record, known = found["record"], found.get("known")
     if record is None:
-        return explain(known["failure"]).advice if known and known["failure"] else ""
+        return explain(known["failure"], pool=pool).advice if known and known["failure"] else ""
     if record["success"] or record["reason"] in _DROPPED:
         return ""
     return cause_advice(record["reason"], record["exception"])
@@ -468,10 +479,12 @@ def _counts_text(counts: dict[str, int]) -> str:
     return ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items(), key=lambda one: -one[1]))
 
 
-def _done_text(known: dict[str, Any], ends: dict[str, Any] | None) -> str:
-    """Return how a request ended. `ends`: of `_possible_ends`; None: the end is known, or the record has it."""
+def _done_text(known: dict[str, Any], ends: dict[str, Any] | None, retry_command: str) -> str:
+    """Return how a request ended. `ends`: of `_possible_ends`; None: the end is known, or the record has it.
+    `retry_command`: empty where the next start of the crawl retries it."""
     if known["failure"]:
-        return f"failed: {_reason_text(known['failure'])}; the next start of the crawl fetches it again"
+        again = retry_command or "the next start of the crawl"
+        return f"failed: {_reason_text(known['failure'])}; {again} fetches it again"
     if known["dropped"]:
         return f"dropped: {_reason_text(known['dropped'])}"
     if ends is None:
@@ -507,9 +520,10 @@ def _behind_text(behind: int | None) -> str:
     return f" behind {counted(behind, 'other request')} in its queue" if behind else "; it is the next in its queue"
 
 
-def _place_lines(known: dict[str, Any], waits: dict[str, Any] | None, ends: dict[str, Any] | None) -> list[str]:
-    """Return where the request is now, and what it waits for. The arguments are these fields of what `_why` found."""
+def _place_lines(found: dict[str, Any], known: dict[str, Any]) -> list[str]:
+    """Return where the request is now, and what it waits for. `found`: by `_why`; `known`: the field of that name."""
     lines = []
+    waits = found["waits"]
     match known["place"]:
         case "queued":
             lines.append(f"now      waiting{_behind_text(known['behind'])}")
@@ -518,7 +532,7 @@ def _place_lines(known: dict[str, Any], waits: dict[str, Any] | None, ends: dict
         case "leased":
             lines.append(f"now      being fetched by {known['held_by']}")
         case "done":
-            lines.append(f"now      {_done_text(known, ends)}")
+            lines.append(f"now      {_done_text(known, found.get('ends'), found['retry_command'])}")
         case _ if known["seen"]:
             lines.append("now      waiting or done: more requests wait than are searched")
     if known["failed_attempts"]:
