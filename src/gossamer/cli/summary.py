@@ -192,7 +192,7 @@ class Display:
         failures = reason_counts(tally.failed)
         if failures or tally.retries:
             why = f" ({reason_counts(tally.retried)})" if tally.retried else ""
-            lines.append(f"  failed for good: {failures or 'none'}   retries: {tally.retries:,}{why}")
+            lines.append(f"  failed: {failures or 'none'}   retries: {tally.retries:,}{why}")
         if tally.waits:
             lines.append(f"  waiting: {waiting_text(tally)}")
         if tally.rests:

@@ -30,7 +30,7 @@ TLS_HANDSHAKE_ENDED = "the server ended the tls handshake"
 # By reason.
 _EXPLANATIONS = {
     "logged_out": Explanation(
-        "The page looks as to a visitor who is not logged in, also after a new login",
+        "The page looks as to a visitor who is not logged in, although the account is",
         "The account may not see it. If it is a page for all, logged_out_when in the session file is too wide.",
     ),
     # Kinds of FetchError (errors.py). The titles are their messages.

@@ -67,7 +67,7 @@ def test_retries_are_shown_with_what_went_wrong() -> None:
     other.retry("http_503")
     with Display("Crawling", console=Console(file=written, force_terminal=True, width=200)) as display:
         display.update(Snapshot(one.plus(other), None, 1.0))
-    assert "failed for good: none   retries: 3 (dns 2, http_503 1)" in written.getvalue()
+    assert "failed: none   retries: 3 (dns 2, http_503 1)" in written.getvalue()
 
 
 def shown(snapshots: list[Snapshot], *, width: int = 80, max_pages: int | None = None, **console: Any) -> str:

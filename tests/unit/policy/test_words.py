@@ -54,6 +54,11 @@ def test_every_reason_has_words(reason: str) -> None:
     assert explain(reason).title != reason
 
 
+def test_a_page_that_an_account_may_not_see_has_not_always_had_a_new_login() -> None:
+    """Basic auth sends user and password with each page, so there is nothing to renew."""
+    assert "new login" not in explain("logged_out").title
+
+
 def test_a_status_has_the_words_of_its_standard() -> None:
     assert explain("http_404").title == "404 Not Found"
     assert explain("http_999").title == "999"

@@ -98,9 +98,9 @@ def crawl(
 
     gossamer crawl https://example.com/docs/ --scope path --depth 3 --rate 5/1 -o docs.jsonl.zst
 
-    Exit code: 0 finished; 1 no page could be fetched, an output or the report could not be written, or records are
-    missing; 2 bad input; 3 the frontier lost its data, or a part of them; 4 the frontier could not be reached, or no
-    worker process starts; 130 interrupted.
+    Exit code: 0 finished; 1 no page could be fetched, sites refused more pages than they sent, a login failed, an
+    output or the report could not be written, or records are missing; 2 bad input; 3 the frontier lost its data, or a
+    part of them; 4 the frontier could not be reached, or no worker process starts; 130 interrupted.
     """
     settings = options.load_settings(given)
     logs.set_up(settings.log_level)
