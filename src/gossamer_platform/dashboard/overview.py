@@ -40,6 +40,7 @@ async def platform_values(page: DashboardPage) -> Mapping[str, Any]:
         "running_jobs": running["jobs"],
         "lost": lost,
         "online": nodes["nodes"].get("online", 0),
+        "draining": nodes["nodes"].get("draining", 0),
         "knows_nodes": knows_nodes,
         "slots": nodes["slots"],
     }

@@ -633,6 +633,16 @@ async def test_a_schedule_of_crawl_requests_is_edited(client: httpx.AsyncClient,
     assert (await client.get("/v1/schedules/1")).json()["rule"] == "1800.0"
 
 
+@_ON_SQLITE
+async def test_the_overview_tells_nodes_that_are_draining_from_none(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    assert "No node runs" in (await client.get("/ui/")).text
+    await database.write(lambda c: nodes.register_node(c, NewNode("n", "f", "i", 1, [], "", ""), limit_seconds=60))
+    await _go(client, "/node/change", name="n", action="drain")
+    assert "All nodes are draining" in (await client.get("/ui/")).text
+
+
 async def test_nodes_groups_projects_and_variables_are_changed(
     client: httpx.AsyncClient, database: StateDatabase
 ) -> None:
