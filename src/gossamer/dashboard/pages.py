@@ -67,12 +67,12 @@ def _whole(value: object) -> object:
     return _number(value) if isinstance(value, int | float) and abs(value) < 1e15 else value
 
 
-def _size(count: float) -> str:
+def _size(count: float, texts: Texts) -> str:
     """Return a number of bytes in a unit that keeps it short."""
     unit, value = next(
         ((unit, count / size) for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= size), ("B", count)
     )
-    return f"{value:.1f}\u202f{unit}" if value < 10 and unit != "B" else f"{value:.0f}\u202f{unit}"
+    return f"{texts.decimal(value)}\u202f{unit}" if value < 10 and unit != "B" else f"{value:.0f}\u202f{unit}"
 
 
 def _last_line(text: str) -> str:

@@ -91,6 +91,10 @@ class Texts:
         about = self.get(f"problem_kind.{kind.replace('-', '_')}", self._texts["problem_kind.any"])
         return f"{about}: {sentence}"
 
+    def decimal(self, value: float) -> str:
+        """Return a number with one decimal place, as people write it in this language."""
+        return f"{value:,.1f}".replace(",", "\u2009").replace(".", self._texts["number.point"])
+
     def get(self, key: str, default: str) -> str:
         """Return a text, or `default` where there is none of this key."""
         return self._texts.get(key, default)

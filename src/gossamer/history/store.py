@@ -202,7 +202,7 @@ class HistoryStore:
         except TimeoutError:
             raise self._away(f"no answer within {_READ_SECONDS:g} seconds") from None
         except _FAULTS as error:
-            raise self._away(str(_unavailable(error))) from error
+            raise self._away(_unavailable(error).detail) from error
         self._outage = None
         return found
 

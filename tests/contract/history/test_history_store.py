@@ -366,6 +366,7 @@ async def test_a_database_that_is_away_is_an_outage() -> None:
     with pytest.raises(HistoryUnavailable) as caught:
         await store.crawls(limit=1)
     assert "secret" not in str(caught.value)
+    assert str(caught.value).count("could not be reached") == 1
     await store.close()
 
 

@@ -389,6 +389,7 @@ async def test_a_german_browser_gets_german_pages(service: Service) -> None:
     answer = await service.http.get("/ui/", headers={"Accept-Language": "fr;q=0.3, de-AT, en;q=0.8"})
     assert '<html lang="de">' in answer.text
     assert "Kein Crawl läuft." in answer.text
+    assert "<strong>0,0</strong>" in answer.text
     german = {"Accept-Language": "de"}
     for path, form, told in (
         (

@@ -16,6 +16,7 @@
     return ticks.map((tick) => new Date(tick * 1000).toLocaleString(language, form));
   }
 
+  const number = (value) => value.toLocaleString(language, { maximumFractionDigits: 1 });
   const axis = () => ({ stroke: color("--soft"), grid: { stroke: color("--line") }, ticks: { stroke: color("--line") } });
   const rates = document.getElementById("rates");
   const past = rates ? JSON.parse(rates.dataset.rates) : [];
@@ -24,7 +25,6 @@
 
   function describe(place, values) { // for people who do not see it
     if (!values.length) return;
-    const number = (value) => value.toLocaleString(language, { maximumFractionDigits: 1 });
     const text = place.dataset.summary.replace("{label}", place.dataset.label).replace("{now}", number(values.at(-1)));
     place.setAttribute("aria-label", text.replace("{most}", number(Math.max(...values))));
   }
@@ -34,12 +34,13 @@
       const { paddingLeft, paddingRight } = getComputedStyle(place);
       return place.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
     };
-    const limit = place.dataset.limit ? [{ label: place.dataset.limitLabel, stroke: color("--warn"), width: 2, dash: [6, 4] }] : [];
+    const value = (_, at) => at == null ? "–" : number(at); // undefined: there is no point
+    const limit = place.dataset.limit ? [{ label: place.dataset.limitLabel, value, stroke: color("--warn"), width: 2, dash: [6, 4] }] : [];
     const plot = new uPlot({
       width: width(), height: HEIGHT, padding: [null, 40, null, null],
       scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
-      axes: [{ ...axis(), values: times, space: 90 }, axis()],
-      series: [{ label: place.dataset.time, value: (_, at) => at === null ? "–" : new Date(at * 1000).toLocaleString(language) }, { label: place.dataset.label, stroke: color("--accent"), width: 2, fill: color("--accent-soft") }, ...limit],
+      axes: [{ ...axis(), values: times, space: 90 }, { ...axis(), values: (_, ticks) => ticks.map(number) }],
+      series: [{ label: place.dataset.time, value: (_, at) => at === null ? "–" : new Date(at * 1000).toLocaleString(language) }, { label: place.dataset.label, value, stroke: color("--accent"), width: 2, fill: color("--accent-soft") }, ...limit],
     }, [[], [], ...limit.map(() => [])], place);
     new ResizeObserver(() => plot.setSize({ width: width(), height: HEIGHT })).observe(place);
     return () => {
