@@ -207,7 +207,9 @@ def test_a_crawl_that_is_not_finished_is_refused_unless_it_is_stopped(
     assert refused.returncode == 2
     assert "unfinished is not finished" in refused.stderr
     assert "--stop" in refused.stderr
-    assert listed(tmp_path, *here)["unfinished"]["state"] == "running"
+    for command_name, state in (("pause", "paused"), ("resume", "running")):
+        assert gossamer("crawls", command_name, "unfinished", *here, cwd=tmp_path).returncode == 0
+        assert listed(tmp_path, *here)["unfinished"]["state"] == state
     assert traces(server, "unfinished")
 
     done = gossamer("crawls", "delete", "unfinished", "--yes", "--stop", *here, cwd=tmp_path)

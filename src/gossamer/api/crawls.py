@@ -89,6 +89,8 @@ class CrawlSummary(ResponseModel):
     repairs: int = 0
     """Repairs of wrong counts, because the frontier's server had lost a part of its writes; not 0: pages may be
     missing"""
+    paused: bool = False
+    """True: `gossamer crawls pause` has paused it, so none of its requests is handed out"""
     total: RequestCounts
 
 
@@ -542,6 +544,7 @@ def _summary(info: CrawlInfo) -> dict[str, Any]:
         "ended": info.ended,
         "domains": info.domains,
         "repairs": info.repairs,
+        "paused": info.is_paused and info.state is CrawlState.RUNNING,
         "total": RequestCounts.of(info.total()),
     }
 

@@ -109,9 +109,9 @@ class DomainPace(ResponseModel):
     later: int
     """Requests that wait for another attempt, which is not due yet"""
     limited_by: str = Field(examples=["policy"])
-    """`blacklist`, `paused` (a scale of 0), `site` (it asked for a pause), `retries` (all wait for another attempt);
-    `concurrency` (as many requests as are allowed are in progress, and answer slowly); else the narrowest limit:
-    `robots`, `crawl` or `policy`"""
+    """`crawl_paused` (by `gossamer crawls pause`), `blacklist`, `paused` (a scale of 0), `site` (it asked for a pause),
+    `retries` (all wait for another attempt); `concurrency` (as many requests as are allowed are in progress, and answer
+    slowly); else the narrowest limit: `robots`, `crawl` or `policy`"""
     blocked_until: float | None
     """Epoch seconds until which the site asked for a pause; null: it did not"""
     hits: int
@@ -123,7 +123,8 @@ class DomainPace(ResponseModel):
     in_flight: int
     concurrency: int | None
     least_seconds: float | None
-    """Time that the waiting requests take at least, at the narrowest limit; null: for ever"""
+    """Time that the waiting requests take at least, at the narrowest limit; null: for ever, or until the crawl is
+    resumed"""
 
 
 class CrawlPace(ResponseModel):
@@ -205,12 +206,16 @@ async def crawl_pace(
     """Names the limit for which the requests of each domain wait, and how much of it is used. Up to 100 domains are
     read, and those with most waiting requests are returned."""
     await check_known(context, crawl)
-    [found], workers = await asyncio.gather(
-        context.frontier.first_domains([crawl], limit=_DOMAINS_READ), context.frontier.workers()
+    [found], workers, info = await asyncio.gather(
+        context.frontier.first_domains([crawl], limit=_DOMAINS_READ),
+        context.frontier.workers(),
+        context.frontier.crawl_info(crawl),
     )
     most = sorted(found, key=lambda share: -(share.queued + share.later))[:limit]
     blacklisted = await blacklisted_among(context.frontier, [share.domain for share in most])
     items = await asyncio.gather(*(_pace(context, crawl, share, share.domain in blacklisted) for share in most))
+    if info is not None and info.is_paused:
+        items = [item.model_copy(update={"limited_by": "crawl_paused", "least_seconds": None}) for item in items]
     return CrawlPace(workers=len(workers), items=sorted(items, key=_longest_first))
 
 

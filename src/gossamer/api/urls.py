@@ -61,6 +61,8 @@ class UrlState(ResponseModel):
     login_trouble: str = ""
     """Accounts of the login by which it is to be fetched that have failed, or why no worker uses it; empty: it waits
     for none"""
+    paused: bool = False
+    """True: `gossamer crawls pause` has paused the crawl, so none of its requests is handed out"""
     blacklisted: str
     """`held` or `dropped`: what happens to requests of its domain, which is on the blacklist; empty: it is not"""
     scope: str
@@ -122,4 +124,5 @@ async def explain_url(
         history_error=history_error,
         without_browser=without_browser,
         login_trouble=trouble,
+        paused=info is not None and info.is_paused,
     )

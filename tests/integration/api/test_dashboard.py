@@ -184,6 +184,20 @@ async def test_a_crawl_that_takes_no_requests_is_run_again_under_a_new_name(serv
         assert (await submit(service, names[0])).status_code == 303
 
 
+async def test_a_paused_crawl_says_so_everywhere(service: Service) -> None:
+    await submit(service, "old", maxdepth="2")
+    await service.frontier.set_paused(CrawlId("shop", "old"), paused=True)
+    assert (await service.http.get("/v1/crawls/shop/old")).json()["paused"]
+    [limit] = (await service.http.get("/v1/crawls/shop/old/pace")).json()["items"]
+    assert (limit["limited_by"], limit["least_seconds"]) == ("crawl_paused", None)
+    crawl = {"appid": "shop", "crawlid": "old"}
+    assert "gossamer crawls resume shop/old" in await text(service, "/crawl", **crawl)
+    assert "gossamer crawls resume shop/old" in await text(service, "/crawl/why", **crawl, url="http://a.test/")
+    assert 'class="state paused"' in await text(service, "/crawls")
+    await service.frontier.set_paused(CrawlId("shop", "old"), paused=False)
+    assert "resume" not in await text(service, "/crawl", **crawl)
+
+
 async def test_a_form_takes_many_addresses_each_of_which_is_a_request(service: Service) -> None:
     urls = [f"http://a{number}.test/" for number in range(3)]
     sent = await submit(service, "many", url="\n".join(urls))

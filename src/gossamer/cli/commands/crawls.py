@@ -240,6 +240,8 @@ class _ListedCrawl:
             return self.past_state
         if self.info is None:
             return "forgotten"
+        if self.info.is_paused and self.info.state is CrawlState.RUNNING:
+            return "paused"
         return "interrupted" if self.is_interrupted else self.info.state.value
 
     def as_json(self) -> dict[str, Any]:
