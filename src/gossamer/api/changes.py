@@ -5,6 +5,7 @@ IndexNow (https://www.indexnow.org/documentation).
 """
 
 import asyncio
+from contextlib import closing
 from typing import Annotated
 
 import msgspec
@@ -12,11 +13,12 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from gossamer.api.audit import begin
-from gossamer.api.context import CRAWL_PATH, Context, PathCrawl, check_fields, read_object
+from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl, check_fields, read_object
 from gossamer.api.openapi import Limit, ResponseModel, refusals
 from gossamer.api.problems import bad_request, not_found
 from gossamer.control.changes import crawl_subject
 from gossamer.errors import BadInput
+from gossamer.fresh.freshness import CrawlFreshness, freshness_of
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.page import Change
 from gossamer.fresh.store import IndexStore, kept_crawl
@@ -57,12 +59,57 @@ async def list_changes(
 ) -> Response:
     """New, changed, gone and returned pages, for a crawl that was submitted with `recrawl`. The last million changes
     are kept; an older cursor is refused."""
-    if context.indexes is None:
-        raise not_found("this service keeps no crawls up to date: it has no database for their page indexes")
-    found = await asyncio.to_thread(_changes, context.indexes, crawl, since, limit + 1)
+    found = await asyncio.to_thread(_changes, _indexes(context), crawl, since, limit + 1)
     items = found[:limit]
     body = {"items": items, "cursor": items[-1].cursor if items else since, "more": len(found) > limit}
     return Response(msgspec.json.encode(body), media_type="application/json")
+
+
+class FreshDomain(ResponseModel):
+    """How up to date the pages of a domain are. Ages are in seconds."""
+
+    domain: str
+    pages: int
+    """All pages, also those that are gone or redirect"""
+    live: int
+    gone: int
+    due: int
+    """Pages that wait for a visit: the debt of visits"""
+    mean_age: float
+    """Time since the visits of its live pages, on average"""
+    longest_age: float
+    visits_a_day: float | None
+    """Visits that the budget buys; null, as in the next three fields: nothing is planned yet"""
+    freshness: float | None
+    """Share of pages that is expected to be up to date"""
+    freshness_at_twice_the_budget: float | None
+    visits_a_day_needed: int | None
+    """Visits that reach the longest age of each page, if the budget does not; 0: it does"""
+
+
+class Freshness(ResponseModel):
+    """How up to date the pages of a crawl are."""
+
+    rounds: int
+    """Rounds that have begun"""
+    cursor: int
+    """Cursor of the last change"""
+    domains: list[FreshDomain]
+    """The domain with the most pages first"""
+
+
+@router.get(
+    "/freshness",
+    operation_id="crawl_freshness",
+    summary="Show how up to date the pages of a crawl are",
+    response_model=Freshness,
+    responses=refusals(404, 503),
+)
+async def show_freshness(context: Context, crawl: PathCrawl) -> Freshness:
+    """As `gossamer fresh`, for a crawl that was submitted with `recrawl`. Reads all pages of its index: half a second
+    for a million."""
+    found = await asyncio.to_thread(_freshness, _indexes(context), crawl)
+    return Freshness.of(found, domains=[FreshDomain.of(one) for one in found.domains])
 
 
 class AnnouncedChanges(ResponseModel):
@@ -110,8 +157,7 @@ async def announce_changes(context: Context, crawl: PathCrawl, request: Request)
     """Makes pages due at once, within the budget of the crawl. The body has the form of IndexNow; instead of its key,
     the token of this API counts. URLs of a site (a registered domain) of which the crawl has no page, and URLs out of
     its scope, are refused."""
-    if context.indexes is None:
-        raise not_found("this service keeps no crawls up to date: it has no database for their page indexes")
+    indexes = _indexes(context)
     given = await read_object(request)
     check_fields(given, ("host", "urlList", "key", "keyLocation"))
     name, urls = given.get("host"), given.get("urlList")
@@ -120,7 +166,7 @@ async def announce_changes(context: Context, crawl: PathCrawl, request: Request)
     if not isinstance(urls, list) or not urls or len(urls) > _MOST_URLS or not all(isinstance(u, str) for u in urls):
         raise bad_request(f"list 1 to {_MOST_URLS:,} URLs as texts", where="urlList")
     await begin(request, "changes.announce", crawl_subject(crawl), host=shown(name), urls=len(urls))
-    return await asyncio.to_thread(_announce, context.indexes, crawl, name, urls)
+    return await asyncio.to_thread(_announce, indexes, crawl, name, urls)
 
 
 def _announce(store: IndexStore, crawl: CrawlId, name: str, given: list[str]) -> AnnouncedChanges:
@@ -153,9 +199,21 @@ def _opened(store: IndexStore, crawl: CrawlId) -> PageIndex:
         raise not_found(error.detail) from None
 
 
+def _indexes(context: ApiContext) -> IndexStore:
+    """Return the page indexes of the service. Raises Problem if it has none."""
+    if context.indexes is None:
+        raise not_found("this service keeps no crawls up to date: it has no database for their page indexes")
+    return context.indexes
+
+
 def _changes(store: IndexStore, crawl: CrawlId, since: int, limit: int) -> list[Change]:
-    index = _opened(store, crawl)
-    try:
-        return index.changes(since, limit)
-    finally:
-        index.close()
+    with closing(_opened(store, crawl)) as index:
+        try:
+            return index.changes(since, limit)
+        except BadInput as error:
+            raise bad_request(error.detail.removesuffix("."), where="since") from None
+
+
+def _freshness(store: IndexStore, crawl: CrawlId) -> CrawlFreshness:
+    with closing(_opened(store, crawl)) as index:
+        return freshness_of(index, index.clock())

@@ -320,6 +320,25 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "more": False,
     },
     ("announce_changes", "200"): {"due": 1, "new": 0},
+    ("crawl_freshness", "200"): {
+        "rounds": 212,
+        "cursor": 17,
+        "domains": [
+            {
+                "domain": "example.com",
+                "pages": 1200,
+                "live": 1180,
+                "gone": 20,
+                "due": 3,
+                "mean_age": 7200.5,
+                "longest_age": 86000.0,
+                "visits_a_day": 1200.0,
+                "freshness": 0.93,
+                "freshness_at_twice_the_budget": 0.97,
+                "visits_a_day_needed": 0,
+            }
+        ],
+    },
     ("crawl_changes", "200"): {
         "items": [
             {
@@ -375,6 +394,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "dropped": "",
         "blacklisted": "",
         "scope": "inside",
+        "visits": None,
         "failures": [],
     },
     ("crawl_rates", "200"): {

@@ -3,6 +3,8 @@
 Clients read the fields, so none may be renamed or removed; fields may be added.
 """
 
+import asyncio
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query
@@ -16,15 +18,37 @@ from gossamer.control.browsers import browser_to_start
 from gossamer.control.domains import blacklisted_among
 from gossamer.control.logins import login_wait
 from gossamer.control.url_search import find_in_crawl
-from gossamer.errors import HistoryUnavailable
+from gossamer.errors import BadInput, HistoryUnavailable
+from gossamer.model.crawl import CrawlId
 from gossamer.model.info import UrlInfo
 from gossamer.policy.scope import scope_of
 from gossamer.policy.urls import from_user_input, host, registered_domain
 
 if TYPE_CHECKING:
+    from gossamer.fresh.freshness import PageVisits
+    from gossamer.fresh.store import IndexStore
     from gossamer.history.tables import FailureRow
 
 router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
+
+
+class UrlVisits(ResponseModel):
+    """When a page is visited next, and by which figures. Times are epoch seconds."""
+
+    state: str = Field(examples=["live"])
+    """`live`, `missing` (once; another visit has to confirm it), `gone`, `redirected`, `failed` or `refused`"""
+    fetched: float
+    due: float
+    changes_a_day: float | None
+    """Estimate; null: there is none yet"""
+    interval: float
+    """Seconds between two visits"""
+    weight: float
+    """1, and the expected new links of a visit"""
+    changed: float
+    """Time of the visit that found the latest change of the content"""
+    misses: int
+    """Visits in a row that did not find the page"""
 
 
 class UrlState(ResponseModel):
@@ -67,6 +91,8 @@ class UrlState(ResponseModel):
     """`held` or `dropped`: what happens to requests of its domain, which is on the blacklist; empty: it is not"""
     scope: str
     """`inside`; or the rule by which each submission of the crawl would refuse a link to it"""
+    visits: UrlVisits | None = None
+    """Null: the crawl is not kept up to date, or its index does not know the page"""
     failures: list[FailedRequest]
     """Failures of this URL that the history remembers, the latest first"""
     history_error: str = ""
@@ -113,6 +139,9 @@ async def explain_url(
             failures = await context.history.failures_of(crawl, canonical)
         except HistoryUnavailable as error:
             history_error = str(error)
+    visits = None
+    if context.indexes is not None:
+        visits = await asyncio.to_thread(_visits, context.indexes, crawl, canonical)
     return UrlState.of(
         found,
         url=canonical,
@@ -125,4 +154,17 @@ async def explain_url(
         without_browser=without_browser,
         login_trouble=trouble,
         paused=info is not None and info.is_paused,
+        visits=UrlVisits.of(visits) if visits is not None else None,
     )
+
+
+def _visits(store: "IndexStore", crawl: CrawlId, url: str) -> "PageVisits | None":
+    """Return when a page is visited next. None: the crawl is not kept up to date, or its index does not know it."""
+    from gossamer.fresh.freshness import visits_of  # imported late, as its database: few crawls have an index
+
+    try:
+        index = store.find(crawl)
+    except BadInput:
+        return None
+    with closing(index):
+        return visits_of(index, url)

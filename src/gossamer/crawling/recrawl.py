@@ -178,7 +178,7 @@ class Recrawl:
         for one in await asyncio.to_thread(planner.plan):
             if one.name not in self._told and options is not None:
                 self._told.add(one.name)
-                self._observer.say(shortfall_sentence(one, options.longest))
+                self._observer.say(shortfall_sentence(one.name, one.pages, one.visits_a_day, options.longest))
 
     async def _wait_until_due(self, planner: RoundPlanner) -> None:
         """Wait until a page is due, at least a moment, or the command is interrupted."""

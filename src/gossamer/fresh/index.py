@@ -155,6 +155,11 @@ class BudgetShortfall(NamedTuple):
     needed: float
     """Fetches per second that would reach the longest age of each page."""
 
+    @property
+    def visits_a_day(self) -> int:
+        """Those fetches in a day."""
+        return math.ceil(self.needed * DAY_SECONDS)
+
 
 class VisitBudget(NamedTuple):
     """Number of visits that rounds may have together."""

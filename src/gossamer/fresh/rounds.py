@@ -77,13 +77,13 @@ class KeptCrawl(msgspec.Struct, frozen=True, kw_only=True):
         return list(batches.values())
 
 
-def shortfall_sentence(one: BudgetShortfall, longest: float) -> str:
+def shortfall_sentence(domain: str, pages: int, visits_a_day: int, longest: float) -> str:
     """Return that a budget is too small, and the one that would do, for a person. `longest`: age in seconds."""
     days, rest = divmod(longest, DAY_SECONDS)
     age = counted(int(days), "day") if days and not rest else duration_text(longest)
     return (
-        f"The budget is too small to visit each of the {one.pages:,} pages of {one.name} once in {age}: that takes "
-        f"{math.ceil(one.needed * DAY_SECONDS):,}/1d for them alone."
+        f"The budget is too small to visit each of the {pages:,} pages of {domain} once in {age}: that takes "
+        f"{visits_a_day:,}/1d for them alone."
     )
 
 

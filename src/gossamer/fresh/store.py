@@ -52,7 +52,11 @@ class IndexStore:
         """Open the index of a crawl. Raises BadInput for a crawl that has none."""
         if crawl.token not in self.names():
             raise BadInput(f"the crawl {crawl} is not kept up to date. Submit its requests with recrawl.")
-        return self.open(crawl.token, crawl)
+        index = self.open(crawl.token, crawl)
+        kept = kept_crawl(index)
+        if kept is not None and kept.terms.recrawl is not None:
+            index.follow(kept.terms.recrawl)
+        return index
 
     def keep(
         self, crawls: Sequence[KeptCrawl], seeds: Mapping[CrawlId, Mapping[str, Terms]] = MappingProxyType({})

@@ -177,7 +177,9 @@ class Recrawler:
             for one in await asyncio.to_thread(known.planner.plan):
                 if one.name not in known.told:
                     known.told.add(one.name)
-                    sentence = shortfall_sentence(one, known.index.schedule.limits.longest)
+                    sentence = shortfall_sentence(
+                        one.name, one.pages, one.visits_a_day, known.index.schedule.limits.longest
+                    )
                     log.warning("%s %s: %s", logs.BUDGET_TOO_SMALL, kept.crawl.id, sentence)
             due = await asyncio.to_thread(known.index.next_due)
             if due is not None and due <= time.time():

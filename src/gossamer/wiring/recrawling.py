@@ -46,6 +46,17 @@ def open_noted_index(note: CrawlNote) -> PageIndex:
     return index
 
 
+def find_index(settings: Settings, crawl: CrawlId, note: CrawlNote | None) -> PageIndex | None:
+    """Open the index of a crawl, of a command by its note or of a service. None: the crawl is not kept up to date, or
+    its index is not known here. Raises BadInput or SinkError."""
+    if note is not None:
+        return open_noted_index(note) if note.index else None
+    if settings.crawl.index and not is_store(settings.crawl.index):  # that of a single crawl
+        return None
+    store = index_store(settings)
+    return store.find(crawl) if store is not None and crawl.token in store.names() else None
+
+
 def delete_index(note: CrawlNote) -> None:
     """Delete the page index of a crawl. Raises BadInput or SinkError."""
     index = open_noted_index(note)

@@ -87,6 +87,29 @@ def test_changes_are_on_the_bus(service: Up, site: Served) -> None:
     assert {(line["appid"], line["crawlid"]) for line in lines} == {("app", "docs")}
 
 
+def test_how_up_to_date_the_pages_are_is_told_by_rest_and_commands(service: Up, site: Served) -> None:
+    address, of_crawl = f"{service.api}/v1/crawls/app/docs", ("--app", "app", "--crawl-id", "docs")
+    fresh = httpx.get(f"{address}/freshness").json()
+    [domain] = fresh["domains"]
+    assert (domain["domain"], domain["live"], domain["gone"]) == ("127.0.0.1", 2, 1)
+    assert fresh["cursor"] == changes(service)[-1]["cursor"]
+    assert json.loads(gossamer("fresh", *of_crawl, "--json", cwd=service.folder).stdout)["domains"][0].keys() == (
+        domain.keys()
+    )
+    assert "127.0.0.1: 2 pages, 1 gone" in gossamer("fresh", *of_crawl, cwd=service.folder).stdout
+    assert f"gone     {site.url}/b.html" in gossamer("changes", *of_crawl, cwd=service.folder).stdout
+    visits = httpx.get(f"{address}/url", params={"url": f"{site.url}/b.html"}).json()["visits"]
+    assert (visits["state"], visits["misses"] >= 2) == ("gone", True)
+    page = {"appid": "app", "crawlid": "docs", "url": f"{site.url}/a.html"}
+    assert "Next visit" in httpx.get(f"{service.api}/ui/crawl/why", params=page).text
+    why = gossamer("why", f"{site.url}/a.html", *of_crawl, "--resolve", "127.0.0.1:127.0.0.1", cwd=service.folder)
+    assert "visits   live, fetched" in why.stdout
+    unknown = httpx.get(f"{service.api}/v1/crawls/app/other/freshness")
+    assert (unknown.status_code, "is not kept up to date" in unknown.json()["detail"]) == (404, True)
+    refused = gossamer("fresh", "--app", "app", cwd=service.folder)
+    assert (refused.returncode, "name the crawl, too, with --crawl-id" in refused.stderr) == (2, True)
+
+
 def test_a_crawl_that_is_submitted_again_with_another_scope_adds_and_forgets_pages(service: Up, site: Served) -> None:
     write(site, "s.html", links=("s1.html", "sx.html"))
     write(site, "s1.html", links=("s2.html",))
@@ -156,7 +179,8 @@ def test_bad_input_is_refused_with_the_reason(service: Up, site: Served) -> None
     assert "the crawl app/other is not kept up to date" in answer.json()["detail"]
     answer = httpx.get(f"{service.api}/v1/crawls/app/docs/changes", params={"since": 10**9})
     assert answer.status_code == 400
-    assert "is not one of this crawl" in answer.json()["detail"]
+    [error] = answer.json()["errors"]
+    assert (error["field"], "is not one of this crawl" in error["reason"]) == ("since", True)
 
 
 def test_a_service_without_a_place_for_indexes_says_so(tmp_path: Path) -> None:

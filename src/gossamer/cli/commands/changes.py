@@ -4,8 +4,8 @@ its pages, and how up to date it is.
 They read the page index of the crawl, and may run beside it. Fixed: flags, exit codes, and the fields of `--json`.
 """
 
-import math
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -14,15 +14,17 @@ import msgspec
 from gossamer.cli import options, terminal
 from gossamer.cli.parser import argument, option
 from gossamer.errors import BadInput
-from gossamer.fresh.index import BudgetShortfall, PageIndex
+from gossamer.fresh.freshness import freshness_of
+from gossamer.fresh.index import PageIndex
 from gossamer.fresh.main_text import text_difference
 from gossamer.fresh.page import Change
 from gossamer.fresh.rounds import shortfall_sentence
+from gossamer.model.crawl import CrawlId
 from gossamer.policy.urls import from_user_input
 from gossamer.policy.words import counted, duration_text
 from gossamer.settings import Settings
 from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note
-from gossamer.wiring.recrawling import open_noted_index
+from gossamer.wiring.recrawling import index_store, open_noted_index
 
 _CHANGES_AT_ONCE = 1000
 """Changes that are read from the index at a time."""
@@ -37,6 +39,16 @@ CrawlIdOption = Annotated[
         show_default=False,
     ),
 ]
+AppOption = Annotated[
+    str | None,
+    option(
+        "--app",
+        metavar="APPID",
+        help="Application of a service's crawl, with --crawl-id. Unset: a crawl that was started here.",
+        panel=options.WHERE,
+        show_default=False,
+    ),
+]
 
 
 @options.takes("data_dir")
@@ -45,6 +57,7 @@ def changes(
         int, option("--since", metavar="CURSOR", help="Only changes behind this cursor, the number of a change.")
     ] = 0,
     crawl_id: CrawlIdOption = None,
+    app: AppOption = None,
     *,
     diff: Annotated[
         bool,
@@ -69,7 +82,7 @@ def changes(
     A reader remembers the cursor of the last change that it has read, and begins behind it the next time. A change that
     is told twice has the same id.
     """
-    index = _open(options.load_settings(given), crawl_id)
+    index = _open(options.load_settings(given), crawl_id, app)
     try:
         while found := index.changes(since, _CHANGES_AT_ONCE):
             for change in found:
@@ -87,6 +100,7 @@ def history(
     url: Annotated[str, argument(metavar="URL", help="The page.", show_default=False)],
     hash: Annotated[str, option("--show", metavar="HASH", help="Print the version with this hash.")] = "",
     crawl_id: CrawlIdOption = None,
+    app: AppOption = None,
     *,
     json: Annotated[bool, option("--json", help="Print one JSON object a line.", panel=options.DISPLAY)] = False,
     **given: Any,
@@ -97,7 +111,7 @@ def history(
 
     gossamer crawls history https://example.com/ --show 5d41402abc4b2a76
     """
-    index = _open(options.load_settings(given), crawl_id)
+    index = _open(options.load_settings(given), crawl_id, app)
     try:
         found = index.versions(from_user_input(url))
     finally:
@@ -120,7 +134,7 @@ def history(
 
 
 @options.takes("data_dir")
-def fresh(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **given: Any) -> None:
+def fresh(crawl_id: CrawlIdOption = None, app: AppOption = None, *, json: options.Json = False, **given: Any) -> None:
     """Show how up to date the pages of a crawl are.
 
     gossamer fresh
@@ -129,51 +143,32 @@ def fresh(crawl_id: CrawlIdOption = None, *, json: options.Json = False, **given
     were fetched, on average and at most. With --recrawl also the share of pages that is expected to be up to date, now
     and at twice the budget, and the budget that visits each page in time, if the one of the crawl does not.
     """
-    index = _open(options.load_settings(given), crawl_id)
-    now = time.time()
-    try:
-        figures, outlooks, longest_age = index.figures(now), index.outlooks(), index.schedule.limits.longest
-        rounds, last = index.round_count(), index.last_change()
-    finally:
-        index.close()
-    rows = [
-        {
-            "domain": one.name,
-            "pages": one.pages,
-            "live": one.live,
-            "gone": one.gone,
-            "due": one.due,
-            "mean_age": round(one.mean_age, 1),
-            "longest_age": round(max(now - one.oldest, 0.0), 1) if one.live else 0.0,
-            "visits_a_day": round(outlooks[one.name].fetches * 86_400, 1) if one.name in outlooks else None,
-            "freshness": round(outlooks[one.name].freshness, 4) if one.name in outlooks else None,
-            "freshness_at_twice_the_budget": round(outlooks[one.name].doubled, 4) if one.name in outlooks else None,
-            "visits_a_day_needed": math.ceil(outlooks[one.name].needed * 86_400) if one.name in outlooks else None,
-        }
-        for one in figures
-    ]
+    with closing(_open(options.load_settings(given), crawl_id, app)) as index:
+        found, longest_age = freshness_of(index, time.time()), index.schedule.limits.longest
     if json:
-        terminal.print_json({"rounds": rounds, "cursor": last, "domains": rows})
+        terminal.print_json(msgspec.to_builtins(found))
         return
-    terminal.print_result(f"{counted(rounds, 'round')}; the last change has the cursor {last}.")
-    for one in figures:
-        longest = max(now - one.oldest, 0.0) if one.live else 0.0
+    terminal.print_result(f"{counted(found.rounds, 'round')}; the last change has the cursor {found.cursor}.")
+    for one in found.domains:
         terminal.print_result(
-            f"{one.name}: {one.live:,} pages, {one.gone:,} gone, {one.due:,} due; fetched "
-            f"{duration_text(one.mean_age)} ago on average, at most {duration_text(longest)}"
+            f"{one.domain}: {one.live:,} pages, {one.gone:,} gone, {one.due:,} due; fetched "
+            f"{duration_text(one.mean_age)} ago on average, at most {duration_text(one.longest_age)}"
         )
-        if (expected := outlooks.get(one.name)) is not None:
+        if one.visits_a_day is not None:
             terminal.print_result(
-                f"  {expected.fetches * 86_400:,.0f} visits a day keep {expected.freshness:.0%} of them up to date, "
-                f"twice as many {expected.doubled:.0%}"
+                f"  {one.visits_a_day:,.0f} visits a day keep {one.freshness:.0%} of them up to date, twice as many "
+                f"{one.freshness_at_twice_the_budget:.0%}"
             )
-            if expected.needed:
-                shortfall = BudgetShortfall(one.name, one.pages - one.gone, expected.needed)
-                terminal.print_result(f"  {shortfall_sentence(shortfall, longest_age)}")
+        if one.visits_a_day_needed:
+            sentence = shortfall_sentence(one.domain, one.pages - one.gone, one.visits_a_day_needed, longest_age)
+            terminal.print_result(f"  {sentence}")
 
 
-def _open(settings: Settings, crawl_id: str | None) -> PageIndex:
-    """Open the index of a crawl; None: of the latest one that has an index. Raises BadInput where there is none."""
+def _open(settings: Settings, crawl_id: str | None, app: str | None) -> PageIndex:
+    """Open the index of a crawl, of a service with `app`; None: of the latest one that was started here and has an
+    index. Raises BadInput where there is none."""
+    if app is not None:
+        return _open_of_service(settings, app, crawl_id)
     names = [crawl_id] if crawl_id else list(reversed(known_crawls(settings.data_dir)))
     notes: list[CrawlNote] = [note for name in names if (note := read_note(settings.data_dir, name)) and note.index]
     if not notes:
@@ -183,6 +178,16 @@ def _open(settings: Settings, crawl_id: str | None) -> PageIndex:
             "--recrawl-once, or name another directory with --data-dir."
         )
     return open_noted_index(notes[0])
+
+
+def _open_of_service(settings: Settings, app: str, crawl_id: str | None) -> PageIndex:
+    """Open the index of a service's crawl. Raises BadInput where there is none."""
+    if crawl_id is None:
+        raise BadInput("name the crawl, too, with --crawl-id.", option="app")
+    store = index_store(settings)
+    if store is None:
+        raise BadInput("the database of the page indexes is not named. Set crawl.index to that of the service.")
+    return store.find(CrawlId(app, crawl_id))
 
 
 def _difference(index: PageIndex, change: Change) -> list[str]:

@@ -8,7 +8,10 @@ import json as json_module
 import os
 import time
 from collections import Counter
+from contextlib import closing
 from typing import Annotated, Any
+
+import msgspec
 
 from gossamer.cli import options, terminal
 from gossamer.cli.commands.crawls import KnownCrawl, find_crawl, is_interrupted, lock_holder
@@ -126,7 +129,7 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
     found["robots"] = await _robots(settings, crawl, terms, url) if is_requested else "not checked: out of scope"
     records = records_of_url(crawl.note, url) if crawl.note is not None else RecordsOfUrl()
     found["record"] = _record(records.page, records.page_in)
-    found["visits"] = _visits(crawl.note, url)
+    found["visits"] = _visits(settings, crawl, url)
     found["items"] = {_shown(output): count for output, count in records.items.items() if count}
     found["elsewhere"] = _elsewhere(crawl, records)
     found["assets"] = sorted({kind for terms in crawl.terms for kind in terms.assets})
@@ -141,31 +144,19 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
     return found
 
 
-def _visits(note: CrawlNote | None, url: str) -> dict[str, Any] | None:
+def _visits(settings: Settings, crawl: KnownCrawl, url: str) -> dict[str, Any] | None:
     """Return when a page of a crawl that is kept up to date is visited next, and by which figures. None: the crawl is
-    not, or its index does not know the page. Times in epoch seconds."""
-    if note is None or not note.index:
-        return None
-    from gossamer.wiring.recrawling import open_noted_index  # imported late: few crawls have an index
+    not, or its index does not know the page."""
+    from gossamer.wiring.recrawling import find_index  # imported late: few crawls have an index
 
-    index = open_noted_index(note)
-    try:
-        page = index.page(url)
-        seconds = index.interval(page) if page is not None else 0.0
-    finally:
-        index.close()
-    if page is None:
+    index = find_index(settings, crawl.id, crawl.note)
+    if index is None:
         return None
-    return {
-        "state": page.state.name.lower(),
-        "fetched": page.fetched,
-        "due": page.due,
-        "changes_a_day": round(page.rate * 86_400, 4) if page.rate else None,
-        "interval": round(seconds, 1),
-        "weight": round(page.weight, 2),
-        "changed": page.facts.changed,
-        "misses": page.facts.misses,
-    }
+    from gossamer.fresh.freshness import visits_of
+
+    with closing(index):
+        visits = visits_of(index, url)
+    return None if visits is None else msgspec.to_builtins(visits)
 
 
 def _visits_text(visits: dict[str, Any]) -> str:
