@@ -214,8 +214,9 @@ def test_single_rounds_each_hour_visit_a_page_as_often_as_its_changes_are_worth(
 
 
 def test_the_budget_of_a_day_is_there_again_for_a_round_that_begins_a_little_early(index: PageIndex) -> None:
-    index.settle([fetch(f"a.test/{number}", number + 1, body=1) for number in range(20)])
     options = RevisitOptions(longest=DAY_SECONDS, budget_visits=6, budget_seconds=DAY_SECONDS)
+    index.follow(options)  # before the pages are fetched, so that all of them are due after a day
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1) for number in range(20)])
     begins = [NOW + DAY_SECONDS, NOW + DAY_SECONDS + 5000, NOW + 2 * DAY_SECONDS - 30]
     assert [len(names) for names in single_rounds(index, options, begins, lambda *_: False)] == [6, 0, 6]
 

@@ -66,7 +66,7 @@ async def list_changes(
 
 
 class FreshDomain(ResponseModel):
-    """How up to date the pages of a domain are. Ages are in seconds."""
+    """Freshness of the pages of a domain. Ages are in seconds."""
 
     domain: str
     pages: int
@@ -88,7 +88,7 @@ class FreshDomain(ResponseModel):
 
 
 class Freshness(ResponseModel):
-    """How up to date the pages of a crawl are."""
+    """Freshness of the pages of a crawl."""
 
     rounds: int
     """Rounds that have begun"""

@@ -33,7 +33,7 @@ router = APIRouter(prefix=CRAWL_PATH, tags=["crawls"])
 
 
 class UrlVisits(ResponseModel):
-    """When a page is visited next, and by which figures. Times are epoch seconds."""
+    """Time of the next visit of a page, and the figures behind it. Times are epoch seconds."""
 
     state: str = Field(examples=["live"])
     """`live`, `missing` (once; another visit has to confirm it), `gone`, `redirected`, `failed` or `refused`"""

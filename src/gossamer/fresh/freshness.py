@@ -1,4 +1,4 @@
-"""How up to date the pages of a crawl are, and when one of them is visited next. Blocking.
+"""Freshness of the pages of a crawl, and the next visit of one of them. Blocking.
 
 Fixed, because programs read them: the names of the fields. Times are in epoch seconds, ages and intervals in seconds.
 """
@@ -12,7 +12,7 @@ from gossamer.policy.revisits import DAY_SECONDS
 
 
 class DomainFreshness(msgspec.Struct, frozen=True):
-    """How up to date the pages of a domain are."""
+    """Freshness of the pages of a domain."""
 
     domain: str
     pages: int
@@ -34,7 +34,7 @@ class DomainFreshness(msgspec.Struct, frozen=True):
 
 
 class CrawlFreshness(msgspec.Struct, frozen=True):
-    """How up to date the pages of a crawl are."""
+    """Freshness of the pages of a crawl."""
 
     rounds: int
     """Rounds that have begun"""
@@ -45,7 +45,7 @@ class CrawlFreshness(msgspec.Struct, frozen=True):
 
 
 class PageVisits(msgspec.Struct, frozen=True):
-    """When a page is visited next, and by which figures."""
+    """Time of the next visit of a page, and the figures behind it."""
 
     state: str
     """`live`, `missing`, `gone`, `redirected`, `failed` or `refused`"""
