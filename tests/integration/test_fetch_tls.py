@@ -167,7 +167,7 @@ CAUSES: dict[str, tuple[Make, str]] = {
     "an error of the server": (
         lambda us, _: refusing(us.issue(HOST), ssl.ALERT_DESCRIPTION_INTERNAL_ERROR), "error of its own"
     ),
-    "only HTTP/2": (lambda us, _: refusing(us.issue(HOST), 120), "only HTTP/2"),
+    "another protocol": (lambda us, _: refusing(us.issue(HOST), 120), "neither HTTP/1.1 nor HTTP/2"),
     "another alert": (
         lambda us, _: refusing(us.issue(HOST), ssl.ALERT_DESCRIPTION_ACCESS_DENIED), "refused the handshake"
     ),
