@@ -18,7 +18,7 @@ from gossamer.control.browsers import browser_to_start
 from gossamer.control.domains import blacklisted_among
 from gossamer.control.logins import login_wait
 from gossamer.control.url_search import find_in_crawl
-from gossamer.errors import BadInput, HistoryUnavailable
+from gossamer.errors import HistoryUnavailable
 from gossamer.model.crawl import CrawlId
 from gossamer.model.info import UrlInfo
 from gossamer.policy.scope import scope_of
@@ -162,9 +162,8 @@ def _visits(store: "IndexStore", crawl: CrawlId, url: str) -> "PageVisits | None
     """Return when a page is visited next. None: the crawl is not kept up to date, or its index does not know it."""
     from gossamer.fresh.freshness import visits_of  # imported late, as its database: few crawls have an index
 
-    try:
-        index = store.find(crawl)
-    except BadInput:
+    index = store.get(crawl)
+    if index is None:
         return None
     with closing(index):
         return visits_of(index, url)

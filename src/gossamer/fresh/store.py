@@ -50,8 +50,15 @@ class IndexStore:
 
     def find(self, crawl: CrawlId) -> PageIndex:
         """Open the index of a crawl. Raises BadInput for a crawl that has none."""
-        if crawl.token not in self.names():
+        index = self.get(crawl)
+        if index is None:
             raise BadInput(f"the crawl {crawl} is not kept up to date. Submit its requests with recrawl.")
+        return index
+
+    def get(self, crawl: CrawlId) -> PageIndex | None:
+        """Open the index of a crawl. None: it has none."""
+        if crawl.token not in self.names():
+            return None
         index = self.open(crawl.token, crawl)
         kept = kept_crawl(index)
         if kept is not None and kept.terms.recrawl is not None:

@@ -140,6 +140,10 @@ class RefusalFinder:
         """Return whether parts of a title are those of refusals that may be large pages."""
         return not self._titles_of_large.isdisjoint(parts) or any(part.endswith(self._ends) for part in parts)
 
+    def reads(self, status: int, size: int) -> bool:
+        """Return whether `find` looks at all at a response with this status and so many bytes."""
+        return size <= LARGEST_BYTES and (status in self._statuses or 200 <= status < 300)
+
     def find(
         self,
         status: int,
@@ -154,7 +158,7 @@ class RefusalFinder:
 
         `body`: in UTF-8. `url`: of the response, `requested`: the one that was asked for, before its redirects.
         `is_built`: a browser builds the page, or has built it, or would change nothing in it."""
-        if len(body) > LARGEST_BYTES or (status not in self._statuses and not 200 <= status < 300):
+        if not self.reads(status, len(body)):
             return None
         page = _Evidence(status, headers, body, url, requested)
         for rule in self._rules:

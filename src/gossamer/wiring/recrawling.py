@@ -54,7 +54,7 @@ def find_index(settings: Settings, crawl: CrawlId, note: CrawlNote | None) -> Pa
     if settings.crawl.index and not is_store(settings.crawl.index):  # that of a single crawl
         return None
     store = index_store(settings)
-    return store.find(crawl) if store is not None and crawl.token in store.names() else None
+    return store.get(crawl) if store is not None else None
 
 
 def delete_index(note: CrawlNote) -> None:
