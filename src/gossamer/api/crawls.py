@@ -81,7 +81,10 @@ class CrawlSummary(ResponseModel):
     run: int
     """Number of the run, from 1"""
     started: float
-    """Epoch seconds"""
+    """Epoch seconds at which that run started"""
+    first_started: float
+    """Epoch seconds at which the first run of those that it continues started, such as the one whose failures are
+    retried; `started` if it continues none"""
     ended: float | None
     """Epoch seconds; null while the crawl is running"""
     domains: int
@@ -403,13 +406,15 @@ async def show_crawl(
     return details
 
 
-async def started_at(context: ApiContext, crawl: CrawlId) -> float:
-    """Return when the latest run of a crawl started. Raises Problem for an unknown crawl."""
-    if (info := await context.frontier.crawl_info(crawl)) is not None:
-        return info.started
-    if context.history is not None and (past := await context.history.crawl(crawl)) is not None:
-        return past.info.started
-    raise unknown_crawl(crawl)
+async def first_started(context: ApiContext, crawl: CrawlId) -> float:
+    """Return when the first run of those that a crawl's latest one continues started. Raises Problem for an unknown
+    crawl."""
+    info = await context.frontier.crawl_info(crawl)
+    if info is None and context.history is not None and (past := await context.history.crawl(crawl)) is not None:
+        info = past.info
+    if info is None:
+        raise unknown_crawl(crawl)
+    return info.first_started or info.started
 
 
 async def check_known(context: ApiContext, crawl: CrawlId) -> None:
@@ -541,6 +546,7 @@ def _summary(info: CrawlInfo) -> dict[str, Any]:
         "state": info.state.value,
         "run": info.run,
         "started": info.started,
+        "first_started": info.first_started or info.started,
         "ended": info.ended,
         "domains": info.domains,
         "repairs": info.repairs,

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
-from gossamer.api.crawls import check_known, started_at
+from gossamer.api.crawls import check_known, first_started
 from gossamer.api.openapi import Cursor, LatestFirst, Limit, ResponseModel, refusals
 from gossamer.bus.base import Reader
 from gossamer.errors import BadInput
@@ -127,7 +127,7 @@ async def list_items(
 
 
 class SeedList(ResponseModel):
-    """URLs with which the latest run of a crawl began, as far as they have records."""
+    """URLs with which a crawl began, as far as they have records: the latest run and those that it continues."""
 
     items: list[str]
     more: bool
@@ -143,8 +143,9 @@ class SeedList(ResponseModel):
 )
 async def list_seeds(context: Context, crawl: PathCrawl, request: Request, limit: Limit = 100) -> SeedList:
     """Pages and failures at depth 0, in the order in which they were published. Reads what was published first in the
-    latest run: where a crawl has so many pages that its seeds come among the last, there are more."""
-    started = await started_at(context, crawl)
+    latest run, or in the first one of those that it continues, as after a retry: where a crawl has so many pages that
+    its seeds come among the last, there are more."""
+    started = await first_started(context, crawl)
     found: dict[str, None] = {}
     async with request.app.state.topic_reads:
         since = max(0.0, started - _CLOCKS_DIFFER_SECONDS)

@@ -103,11 +103,14 @@ async def show_records(page: DashboardPage) -> Response:
         kind = "pages"
     reason = page.query.get("reason", "") if kind == "failures" else ""
     query = {"cursor": page.query.get("cursor"), "reason": reason or None}
-    found = await page.service.call(
-        "GET",
-        crawl_path(appid, crawlid, kind),
-        query={**query, "limit": _RECORDS, "latest_first": True},
-        seconds=_BUS_SECONDS,
+    found, has_failed = await asyncio.gather(
+        page.service.call(
+            "GET",
+            crawl_path(appid, crawlid, kind),
+            query={**query, "limit": _RECORDS, "latest_first": True},
+            seconds=_BUS_SECONDS,
+        ),
+        _has_failed(page, kind, reason),
     )
     return page.render(
         "records.html",
@@ -115,9 +118,19 @@ async def show_records(page: DashboardPage) -> Response:
         crawlid=crawlid,
         kind=kind,
         reason=reason,
+        has_failed=has_failed,
         records=[_shown(record) for record in found["items"]],
         cursor=found["cursor"] if found["more"] else "",
     )
+
+
+async def _has_failed(page: DashboardPage, kind: str, reason: str) -> bool:
+    """Return whether a crawl has failed requests that can be retried, where its failures are shown: any, or those of a
+    reason. While that is not known, it has none."""
+    if kind != "failures":
+        return False
+    crawl = await page.known(page.service.get(crawl_path(*_names(page, page.query))), None)
+    return bool(crawl and crawl.get("kept_failed") and (not reason or crawl["total"]["failed"].get(reason)))
 
 
 async def show_report(page: DashboardPage) -> Response:
@@ -189,6 +202,7 @@ async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 
         "crawl_form.html",
         fields=form_fields(),
         given=given,
+        has_more_fields=any(given.get(field.name) for field in form_fields() if not field.is_first),
         left_out=left_out,
         has_more_seeds=has_more_seeds,
         is_renamed=is_renamed,

@@ -68,6 +68,9 @@ class CrawlInfo(msgspec.Struct):
     seen: int
     """Number of distinct requests that were ever added, also by earlier runs that this one continues. None of them is
     added again."""
+    first_started: float = 0.0
+    """Start of the first run of those that this one continues, such as the one whose failures are retried; `started`
+    where it continues none. 0: not known."""
     kept_failed: int = 0
     """Number of requests that got no answer, and are kept: when the crawl is started again, they are queued again
     without being added."""

@@ -22,7 +22,7 @@ from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
 from gossamer.fetch.robots_service import RobotsRecord, pack
 from gossamer.history.audit import HistoryAudit
 from gossamer.history.store import HistoryStore
-from gossamer.model.crawl import CrawlId
+from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.request import Outcome, Settlement
 from gossamer.policy.robots import RobotsOutcome
 from tests.servers.browser import beyond_the_keyboard, browser, unusable
@@ -171,6 +171,37 @@ async def test_a_crawl_is_run_again_or_goes_deeper_with_its_options_and_without_
     assert re.search(r'name="crawlid" value="crawl-\d{4}-\d{6}"', new)
 
 
+async def test_a_crawl_whose_failures_were_retried_keeps_its_addresses_its_start_and_its_options(
+    service: Service,
+) -> None:
+    """A retry begins a run, in which none of the addresses has a record before the retry ends."""
+    await submit(service, "old", retries="0")
+    worker = await service.frontier.open_leaseholder(pool="shared", spiders=["link"])
+    [lease] = await worker.lease(limit=1)
+    await worker.settle([Settlement(lease, Outcome.FAILED, "http_500")])
+    await worker.close()
+    crawl = CrawlId("shop", "old")
+    record = {"type": "page", "appid": "shop", "crawlid": "old", "success": False, "url": "http://a.test/", "depth": 0}
+    await service.context.bus.publish(service.context.topics.crawled_by("shop"), [msgspec.json.encode(record)])
+    while (first := await service.frontier.crawl_info(crawl)) and first.state is CrawlState.RUNNING:
+        await service.frontier.maintain()
+    assert first is not None
+    assert first.first_started == first.started
+    assert (await service.http.post("/v1/crawls/shop/old/retry")).json()["run"] == 2
+    home = service.context.prefix + f":{{0}}:h:{crawl.token}"
+    later = int(first.started * 1000) + 600_000  # as if it had come ten minutes later
+    await service.context.shards.command(home, "HSET", home, "started", later)
+    found = (await service.http.get("/v1/crawls/shop/old")).json()
+    assert (found["first_started"], found["started"]) == (first.started, later / 1000)
+    for path in ("/crawl", "/crawls"):
+        page = await text(service, path, appid="shop", crawlid="old")
+        assert re.search(rf'data-epoch="{first.started}">[^<]*</time> \(Run 2: <time data-epoch="{later / 1000}"', page)
+    page = await text(service, "/crawls/new", appid="shop", crawlid="old", like="again")
+    assert ">\nhttp://a.test/</textarea>" in page
+    assert re.search(r'<details open>.*name="retries" value="0"', page, re.DOTALL)
+    assert "<details open>" not in await text(service, "/crawls/new")
+
+
 async def test_a_crawl_that_takes_no_requests_is_run_again_under_a_new_name(service: Service) -> None:
     await submit(service, "old", maxdepth="2")
     running = await text(service, "/crawl", appid="shop", crawlid="old")
@@ -264,10 +295,16 @@ async def test_what_failed_is_retried_from_its_page(service: Service) -> None:
     assert "Retry these" in page
     assert "Retry this URL" in await text(service, "/crawl/why", appid="shop", crawlid="spring", url="http://a.test/")
     form = {"appid": "shop", "crawlid": "spring", "reason": "http_500"}
+    failures = {"appid": "shop", "crawlid": "spring", "kind": "failures"}
+    for reason, retry in (("", "Retry what failed"), ("http_500", "Retry these")):  # where they are listed
+        shown = await text(service, "/crawl/pages", **failures, reason=reason)
+        assert f'name="reason" value="{reason}"><button>{retry}</button>' in shown
+    assert "<button>Retry" not in await text(service, "/crawl/pages", **failures, reason="http_404")
     for retried, told in ((1, "Requests that wait again: 1."), (0, "Nothing was left to retry.")):
         sent = await service.http.post("/ui/crawl/retry", data=form)
         assert sent.headers["location"] == f"/ui/crawl?appid=shop&crawlid=spring&retried={retried}"
         assert told in (await service.http.get(sent.headers["location"])).text
+    assert "<button>Retry" not in await text(service, "/crawl/pages", **failures)  # nothing is left to retry
     refused = await service.http.post("/ui/crawl/retry", data={"appid": "shop", "crawlid": "no"})
     assert refused.status_code == 404
 
@@ -503,9 +540,6 @@ async def test_what_the_bus_has_comes_latest_first_and_leads_to_what_is_older(se
             found += shown_in(shown)
             following = next(map(unescape, re.findall(r'href="([^"]+)" rel="next"', shown)), "")
         assert found == list(range(44, -1, -1)), address
-    for reason, retry in (("", "Retry what failed"), ("x", "Retry these")):  # where they are listed
-        shown = await text(service, "/crawl/pages", **names, kind="failures", reason=reason)
-        assert f'name="reason" value="{reason}"><button>{retry}</button>' in shown
 
 
 async def test_workers_processes_and_their_troubles_come_by_pages(service: Service) -> None:

@@ -81,12 +81,15 @@ def _next_cursor(shard: int, position: str, shard_count: int) -> str:
 def _info_from_home(home: CrawlHome, crawl: CrawlId) -> CrawlInfo:
     """Return what the home record says of a crawl, with counters of 0."""
     ended = home.fields.get(b"ended")
+    generation = home.fields[b"gen"]  # about the time at which the first run with this seen-set began
+    started = home.fields.get(b"started", generation)
     return CrawlInfo(
         crawl=crawl,
         pool=home.crawl.pool,
         state=home.state,
         run=home.run,
-        started=float(home.fields.get(b"started", home.fields[b"gen"])) / 1000,
+        started=float(started) / 1000,
+        first_started=(min(float(generation), float(started)) if home.run > 1 else float(started)) / 1000,
         ended=None if ended is None else float(ended) / 1000,
         domains=0,
         seen=0,
