@@ -166,6 +166,7 @@ _SUMMARY = {
     "state": "running",
     "run": 1,
     "started": 1767225600.0,
+    "first_started": 1767225600.0,
     "ended": None,
     "domains": 1,
     "repairs": 0,

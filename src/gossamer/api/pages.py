@@ -20,6 +20,7 @@ from gossamer.api.openapi import Cursor, LatestFirst, Limit, ResponseModel, refu
 from gossamer.bus.base import Reader
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId
+from gossamer.policy.urls import from_user_input
 
 MAX_TOPIC_READS = 4
 """Concurrent reads of topics in one process; further calls wait. Each read holds a batch of messages and up to
@@ -73,6 +74,8 @@ class RecordPage(ResponseModel):
     """True: there may be more records now. False: there are none at present"""
 
 
+OfUrl = Annotated[str, Query(description="Only records of this URL, as a person writes it", max_length=65_536)]
+
 _decode_header = msgspec.json.Decoder(RecordHeader).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _RESPONSES = {200: {"description": "Some of the records", "model": RecordPage}, **refusals(400, 404, 503)}
@@ -82,6 +85,7 @@ _RESPONSES = {200: {"description": "Some of the records", "model": RecordPage}, 
 async def list_pages(
     crawl: PathCrawl,
     request: Request,
+    url: OfUrl = "",
     cursor: Cursor = "",
     limit: Limit = 50,
     latest_first: LatestFirst = False,
@@ -90,9 +94,12 @@ async def list_pages(
     only records of other crawls; continue with its cursor.
 
     A long body may be in the blob store, at `body_address`. To process all pages of a busy cluster, consume the bus."""
-    return await _answer(
-        request, crawl, (cursor, limit, latest_first), lambda header: header.type == "page" and header.success
-    )
+    wanted = from_user_input(url) if url else ""
+
+    def is_wanted(header: RecordHeader) -> bool:
+        return header.type == "page" and header.success and wanted in ("", header.url)
+
+    return await _answer(request, crawl, (cursor, limit, latest_first), is_wanted)
 
 
 @router.get("/failures", operation_id="crawl_failures", summary="Return failed requests", responses=_RESPONSES)
@@ -102,14 +109,17 @@ async def list_failures(
     reason: Annotated[
         str, Query(description="Only requests that failed for this reason, such as `http_503`", max_length=200)
     ] = "",
+    url: OfUrl = "",
     cursor: Cursor = "",
     limit: Limit = 50,
     latest_first: LatestFirst = False,
 ) -> Response:
     """Failed requests, each with its `reason`. `cursor` and `more` work as for `pages`."""
+    wanted = from_user_input(url) if url else ""
 
     def is_wanted(header: RecordHeader) -> bool:
-        return header.type == "page" and not header.success and (not reason or header.reason == reason)
+        is_failure = header.type == "page" and not header.success
+        return is_failure and (not reason or header.reason == reason) and wanted in ("", header.url)
 
     return await _answer(request, crawl, (cursor, limit, latest_first), is_wanted)
 

@@ -102,7 +102,8 @@ async def show_records(page: DashboardPage) -> Response:
     if kind not in ("pages", "failures", "items"):
         kind = "pages"
     reason = page.query.get("reason", "") if kind == "failures" else ""
-    query = {"cursor": page.query.get("cursor"), "reason": reason or None}
+    url = page.query.get("url", "") if kind != "items" else ""
+    query = {"cursor": page.query.get("cursor"), "reason": reason or None, "url": url or None}
     found, has_failed = await asyncio.gather(
         page.service.call(
             "GET",
@@ -118,6 +119,7 @@ async def show_records(page: DashboardPage) -> Response:
         crawlid=crawlid,
         kind=kind,
         reason=reason,
+        url=url,
         has_failed=has_failed,
         records=[_shown(record) for record in found["items"]],
         cursor=found["cursor"] if found["more"] else "",

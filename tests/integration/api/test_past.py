@@ -287,6 +287,45 @@ async def test_a_url_is_explained(past: Service) -> None:
     assert "/ui/crawl/why?appid=shop&amp;crawlid=one" in await text(past, "/crawl", appid="shop", crawlid="one")
 
 
+async def test_a_url_that_a_retry_has_mended_is_done_before_its_old_failure_and_leads_to_its_record(
+    past: Service,
+) -> None:
+    url = "http://a.test/start"
+    await submit(past, "one", url=url, rate="1000/1")
+    await until_listed(past, "one")
+    worker = await past.frontier.open_leaseholder(pool="shared", spiders=["link"])
+    names = {"appid": "shop", "crawlid": "one", "url": url}
+    record = {"type": "page", **names, "success": False, "reason": "http_503", "status_code": 503}
+    topic = past.context.topics.crawled_by("shop")
+    await past.context.bus.publish(topic, [encode_value(record)])
+    await fail(past, "one", 1, url=url)
+
+    async def has_old_failure() -> bool:
+        return "503" in await text(past, "/crawl/why", **names)
+
+    await until(has_old_failure)
+    ends = ((Outcome.FAILED, "http_503", "Failures"), (Outcome.FETCHED, "", "Earlier failures"))
+    for outcome, reason, heading in ends:
+        [lease] = await worker.lease(limit=1)
+        await worker.settle([Settlement(lease, outcome, reason)])
+        page = unescape(await text(past, "/crawl/why", **names))
+        assert "is done; its record says how" in page
+        assert page.index("is done; its record says how") < page.index(f"<h2>{heading}</h2>")
+        kinds = re.findall(r'href="/ui/crawl/pages\?appid=shop&crawlid=one&kind=(\w+)&url=', page)
+        assert kinds == (["failures"] if outcome is Outcome.FAILED else ["pages", "failures"])
+        if outcome is Outcome.FAILED:
+            assert (await past.http.post("/v1/crawls/shop/one/retry")).json()["retried"] == 1
+    await worker.close()
+    mended = {**record, "success": True, "reason": "", "status_code": 200}
+    await past.context.bus.publish(topic, [encode_value(mended), encode_value({**mended, "url": "http://a.test/2"})])
+    for kind, status in (("pages", "200"), ("failures", "503")):
+        found = (await past.http.get(f"/v1/crawls/shop/one/{kind}", params={"url": "HTTP://A.test/start#x"})).json()
+        assert [str(each["status_code"]) for each in found["items"]] == [status]
+        shown = await text(past, "/crawl/pages", **names, kind=kind)
+        assert re.findall(r'<details class="record" open><summary><span class="code[^>]*>(\d+)<', shown) == [status]
+        assert "Only records of http://a.test/start." in shown
+
+
 async def test_a_domain_shows_how_much_of_its_limits_was_used(past: Service, history: HistoryStore) -> None:
     minute = int(time.time() // 60)
     await history.record_domain_uses([DomainUse("a.test", minute, 7.5, most=9, hits=10, window=60.0)])
