@@ -26,6 +26,8 @@ _BUS_SECONDS = 6.0
 _UNAVAILABLE = 503
 _CLOSED = ("stopped", "expired")
 """States in which a crawl takes no requests: one like it needs a name of its own."""
+_ANY_DEPTH = "wandering"
+"""Spider that follows links at any depth, whatever `maxdepth` says."""
 _BODY_SHOWN = 20_000
 """Characters of a body that a preview shows."""
 
@@ -62,6 +64,7 @@ async def show(page: DashboardPage) -> Response:
         page.known(page.service.get(crawl_path(appid, crawlid, "pace")), None),
     )
     past: dict[str, Any] = {"rates": [], "ends": []}
+    has_no_depth = not page.part and await _ended_without_depth(page, crawl)
     if reasons["remembered"] and not page.part:
         found = await asyncio.gather(*(_past(page, name) for name in past))  # read once: they change slowly
         past = dict(zip(past, found, strict=True))
@@ -79,8 +82,22 @@ async def show(page: DashboardPage) -> Response:
         reasons_shown=_REASONS_SHOWN,
         priorities=_by_priority(crawl["queued_by_priority"]),
         pace=pace,
+        has_no_depth=has_no_depth,
         retried_now=_count(page.query.get("retried", "")),
     )
+
+
+async def _ended_without_depth(page: DashboardPage, crawl: Mapping[str, Any]) -> bool:
+    """Return whether a crawl has finished that follows no links, as far as the frontier still knows its options."""
+    if crawl["state"] != "finished" or not crawl["total"]["fetched"]:
+        return False
+    try:
+        template = await page.service.get(crawl_path(crawl["appid"], crawl["crawlid"], "request"))
+    except ApiRefused:
+        return False
+    request = template["request"]
+    is_shallow = request.get("maxdepth") == 0 and request.get("spiderid") != _ANY_DEPTH
+    return is_shallow and bool(template["submissions"] == 1)
 
 
 async def _past(page: DashboardPage, name: str) -> list[Any]:
@@ -274,10 +291,11 @@ async def submit(page: DashboardPage) -> Response:
 
 
 def _equivalents(form: Any) -> dict[str, Any]:
-    """Return the command and the JSON for a filled form."""
+    """Return the command and the JSON for a filled form, and whether it asks for no links to be followed."""
     requests = requests_of(form)
     text = msgspec.json.format(msgspec.json.encode(requests if len(requests) > 1 else requests[0]), indent=2).decode()
-    return {"command": command_of(requests), "json": text}
+    has_no_depth = not requests[0].get("maxdepth") and requests[0].get("spiderid") != _ANY_DEPTH
+    return {"command": command_of(requests), "json": text, "has_no_depth": has_no_depth}
 
 
 def _names(page: DashboardPage, given: Mapping[str, str]) -> tuple[str, str]:

@@ -22,7 +22,8 @@ from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
 from gossamer.fetch.robots_service import RobotsRecord, pack
 from gossamer.history.audit import HistoryAudit
 from gossamer.history.store import HistoryStore
-from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.model.crawl import CrawlId
+from gossamer.model.info import CrawlInfo
 from gossamer.model.request import Outcome, Settlement
 from gossamer.policy.robots import RobotsOutcome
 from tests.servers.browser import beyond_the_keyboard, browser, unusable
@@ -183,9 +184,7 @@ async def test_a_crawl_whose_failures_were_retried_keeps_its_addresses_its_start
     crawl = CrawlId("shop", "old")
     record = {"type": "page", "appid": "shop", "crawlid": "old", "success": False, "url": "http://a.test/", "depth": 0}
     await service.context.bus.publish(service.context.topics.crawled_by("shop"), [msgspec.json.encode(record)])
-    while (first := await service.frontier.crawl_info(crawl)) and first.state is CrawlState.RUNNING:
-        await service.frontier.maintain()
-    assert first is not None
+    first = await until_finished(service, "old")
     assert first.first_started == first.started
     assert (await service.http.post("/v1/crawls/shop/old/retry")).json()["run"] == 2
     home = service.context.prefix + f":{{0}}:h:{crawl.token}"
@@ -200,6 +199,34 @@ async def test_a_crawl_whose_failures_were_retried_keeps_its_addresses_its_start
     assert ">\nhttp://a.test/</textarea>" in page
     assert re.search(r'<details open>.*name="retries" value="0"', page, re.DOTALL)
     assert "<details open>" not in await text(service, "/crawls/new")
+
+
+async def test_a_crawl_without_a_depth_says_before_and_after_that_it_follows_no_links(service: Service) -> None:
+    hint = "links are not followed"
+    assert hint in await text(service, "/crawls/new")
+    for fields, is_told in (({}, True), ({"maxdepth": "1"}, False), ({"spiderid": "wandering"}, False)):
+        crawlid = f"c{len(fields)}{is_told}{fields.get('maxdepth', '')}"
+        form = {"url": "http://a.test/", "appid": "shop", "crawlid": crawlid, **fields}
+        shown = (await service.http.post("/ui/crawls/preview?part=live", data=form)).text
+        assert (hint in shown) is is_told, fields
+        await submit(service, crawlid, **fields, rate="1000/1")
+        assert "followed no links" not in await text(service, "/crawl", appid="shop", crawlid=crawlid)
+        worker = await service.frontier.open_leaseholder(pool="shared", spiders=["link", "wandering"])
+        while not (leases := await worker.lease(limit=1)):  # noqa: ASYNC110 - the domain's turn comes by itself
+            await asyncio.sleep(0.05)
+        await worker.settle([Settlement(leases[0], Outcome.FETCHED)])
+        await worker.close()
+        await until_finished(service, crawlid)
+        page = await text(service, "/crawl", appid="shop", crawlid=crawlid)
+        assert ("followed no links" in page) is is_told, fields
+        assert page.count("like=further") == 1 + is_told
+
+
+async def until_finished(service: Service, crawlid: str) -> CrawlInfo:
+    """Maintain the frontier until a crawl of the application `shop` has finished, and return what it says of it."""
+    while (info := await service.frontier.crawl_info(CrawlId("shop", crawlid))) is None or info.ended is None:
+        await service.frontier.maintain()
+    return info
 
 
 async def test_a_crawl_that_takes_no_requests_is_run_again_under_a_new_name(service: Service) -> None:
