@@ -1,7 +1,8 @@
 """One application's topics fail: those of all others, and the service itself, go on, and nothing is lost."""
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -107,21 +108,28 @@ async def test_topics_that_cannot_be_written_stop_only_their_application(
             until(lambda: ready(service)["state"] == "GREEN", "the end of the troubles")
             assert ready(service)["status"] == "ready"
             # Its answer waited for its topic, or is a dead letter with the reason: it is not gone.
-            found = [*talk.seen[answers.name], *await _letters(talk, f"{prefix}.dead_letter")]
-            assert any(message.get("uuid") == "b" for message in found)
+            await _collected(
+                talk,
+                answers.name,
+                f"{prefix}.dead_letter",
+                wanted=lambda found: any(one.get("uuid") == "b" for one in found),
+            )
 
 
-async def _letters(talk: Talk, topic: str) -> list[dict[str, Any]]:
-    """The messages within the dead letters that are there now."""
-    reader = await talk.bus.read([topic], from_beginning=True)
-    letters = []
-    while not reader.is_at_end() or not letters:
-        taken = await reader.take(at_most=1000, wait_seconds=1.0)
-        letters += [msgspec.json.decode(message.value) for message in taken]
-        if not taken:
-            break
+async def _collected(
+    talk: Talk, *topics: str, wanted: Callable[[list[dict[str, Any]]], bool], seconds: float = 60.0
+) -> list[dict[str, Any]]:
+    """The messages of these topics, and those within dead letters, as soon as they are what is wanted."""
+    reader = await talk.bus.read(topics, from_beginning=True)
+    found: list[dict[str, Any]] = []
+    last = time.monotonic() + seconds
+    while not wanted(found):
+        assert time.monotonic() < last, f"{topics} have only {found!r:.3000}"
+        for message in await reader.take(at_most=1000, wait_seconds=0.2):
+            content = msgspec.json.decode(message.value)
+            found.append(msgspec.json.decode(content["message"]) if message.topic.endswith("dead_letter") else content)
     await reader.close()
-    return [msgspec.json.decode(letter["message"]) for letter in letters]
+    return found
 
 
 async def test_topics_that_are_deleted_are_made_again(one_broker: Broker, tmp_path: Any) -> None:
@@ -171,7 +179,7 @@ async def test_a_small_limit_concerns_only_its_topic_and_a_page_that_fits_nowher
                 await talk.event("finished", "c", appid=appid)
             firehose = await talk.until(talk.topics.crawled, lambda found: len(found) >= 3 * PAGES)
             assert all(page["body"] for page in firehose)
-            letters = await _letters(talk, f"{prefix}.dead_letter")
+            letters = await _collected(talk, f"{prefix}.dead_letter", wanted=lambda found: len(found) >= PAGES)
             assert {letter["appid"] for letter in letters} == {"tiny"}
             assert len({letter["url"] for letter in letters}) == PAGES
         crawl = ask(service, "/v1/crawls/tiny/c")
