@@ -17,6 +17,7 @@ from pydantic import Field
 from gossamer.api.context import CRAWL_PATH, ApiContext, Context, PathCrawl
 from gossamer.api.openapi import Cursor, Limit, ResponseModel, refusals
 from gossamer.api.problems import bad_request, not_found
+from gossamer.control import stops
 from gossamer.control.browsers import waiting_for_browsers
 from gossamer.control.logins import login_trouble
 from gossamer.control.resubmission import request_of
@@ -444,14 +445,14 @@ async def stop_crawl(
 ) -> StoppedCrawl:
     """Drops waiting requests; requests in progress are completed. The crawl accepts no more requests until the time of
     the setting stopped_retention has passed. A crawl that has finished stays as it is, unless a Scrapy process waits
-    for more of it: that closes."""
-    purged = await context.frontier.stop_crawl(crawl, spider=spiderid)
-    audit_of(request).note(purged=purged)
-    info = await context.frontier.crawl_info(crawl)
-    if info is None:
+    for more of it: that closes. The pages of one that is kept up to date are not visited any more, until a request with
+    `recrawl` asks for it again."""
+    found = await stops.stop_crawl(context.frontier, context.indexes, crawl, spider=spiderid)
+    audit_of(request).note(purged=found.purged)
+    if found.state is None:
         raise unknown_crawl(crawl)
     return StoppedCrawl(
-        appid=crawl.appid, crawlid=crawl.crawlid, spiderid=spiderid, purged=purged, state=info.state.value
+        appid=crawl.appid, crawlid=crawl.crawlid, spiderid=spiderid, purged=found.purged, state=found.state.value
     )
 
 

@@ -26,6 +26,7 @@ from gossamer.control.admission import (
 )
 from gossamer.control.domains import DEFAULT_POLICY, Blacklist
 from gossamer.control.stats import Counters
+from gossamer.control.stops import KeptCrawls, stop_crawl
 from gossamer.errors import BadInput, RequestRejected
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, WhenBlacklisted
@@ -183,12 +184,17 @@ in the statistics: fixed."""
 
 
 def built_in_handlers(
-    frontier: ValkeyFrontier, counters: Counters, *, now: Callable[[], float], allow_default_policy: bool = False
+    frontier: ValkeyFrontier,
+    counters: Counters,
+    *,
+    now: Callable[[], float],
+    allow_default_policy: bool = False,
+    kept: KeptCrawls | None = None,
 ) -> Mapping[str, Any]:
     """Return the handlers of the built-in kinds, by kind. `allow_default_policy`: a domain request may change the
-    default policy."""
+    default policy. `kept`: None: the service keeps no crawl up to date."""
     return {
-        "action": ActionHandler(frontier, counters, now=now),
+        "action": ActionHandler(frontier, counters, now=now, kept=kept),
         "stats": StatsHandler(frontier, counters, now=now),
         "domain": DomainHandler(frontier, counters, now=now, allow_default_policy=allow_default_policy),
     }
@@ -197,10 +203,13 @@ def built_in_handlers(
 class ActionHandler:
     """Answers `info` and `stop`. Implements Handler."""
 
-    def __init__(self, frontier: ValkeyFrontier, counters: Counters, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self, frontier: ValkeyFrontier, counters: Counters, *, now: Callable[[], float], kept: KeptCrawls | None
+    ) -> None:
         self._frontier = frontier
         self._counters = counters
         self._now = now
+        self._kept = kept
         self._blacklist = Blacklist(frontier)
 
     async def handle(self, request: ActionRequest, *, format_1_0: bool) -> list[dict[str, Any]]:
@@ -216,8 +225,10 @@ class ActionHandler:
     async def _stop(self, request: ActionRequest) -> dict[str, Any]:
         """Stop a crawl, or one spider's part of it, and return the answer with the number of purged requests."""
         crawl = CrawlId(request.appid, request.crawlid or "")
-        purged = await self._frontier.stop_crawl(crawl, spider=request.spiderid)
-        return answers.stop_answer(crawl, uuid=request.uuid, spider=request.spiderid, purged=purged, now=self._now())
+        found = await stop_crawl(self._frontier, self._kept, crawl, spider=request.spiderid)
+        return answers.stop_answer(
+            crawl, uuid=request.uuid, spider=request.spiderid, purged=found.purged, now=self._now()
+        )
 
     async def _crawl_info(self, request: ActionRequest, crawlid: str) -> dict[str, Any]:
         """Return the answer about one crawl; about an unknown one, that nothing waits."""

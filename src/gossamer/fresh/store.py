@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -77,15 +78,27 @@ class IndexStore:
 
     def _keep(self, crawl: CrawlId, kept: KeptCrawl | None, seeds: Mapping[str, Terms]) -> None:
         index = self._open.of(crawl, lambda: self.open(crawl.token, crawl))
-        if kept is not None:
-            index.note(_KEPT, msgspec.json.encode(kept).decode())
+        if kept is not None and index.fact(_KEPT) != (text := msgspec.json.encode(kept).decode()):
+            index.note(_KEPT, text)
             # PostgreSQL tells others what an idle connection has changed after a while only (`versions`).
             index.close()
-        else:
-            kept = kept_crawl(index)  # another process may have noted other options
+        kept = kept or kept_crawl(index)
         if kept is not None:
             index.key_of = page_identity(kept.terms)
         index.scopes.note({index.key(url): terms for url, terms in seeds.items()})
+
+    def end_visits(self, crawl: CrawlId, *, spider: str | None = None) -> bool:
+        """Note that a crawl is not kept up to date any more, see `end_visits`. Return False if it was not. `spider`:
+        the visits end only if this spider does them. Raises SinkError."""
+        index = self.get(crawl)
+        if index is None:
+            return False
+        with closing(index):
+            kept = kept_crawl(index)
+            if kept is None or spider not in (None, kept.spider):
+                return False
+            end_visits(index)
+        return True
 
     def close(self) -> None:
         """Close the indexes into which `keep` has written."""

@@ -52,6 +52,7 @@ class _KeptIndex:
     def __init__(self, index: PageIndex, kept: KeptCrawl) -> None:
         assert kept.terms.recrawl is not None
         self.index = index
+        self.crawl = kept.crawl.id
         self.planner = RoundPlanner(index, kept.terms.recrawl, is_endless=True)
         self.hubs_at = 0.0
         """When hubs are looked for the next time, on the monotonic clock."""
@@ -108,11 +109,13 @@ class Recrawler:
         for name, known in list(self._indexes.items()):
             kept = await asyncio.to_thread(known.kept)
             if kept is None:
+                while await self._publish(known):
+                    pass
                 self._indexes.pop(name)
                 await asyncio.to_thread(known.index.close)
             elif await asyncio.to_thread(known.index.take_turn, self._owner, now=time.time(), seconds=_TURN_SECONDS):
                 await self._visit(known, kept)
-                more = await self._publish(known.index, kept) or more
+                more = await self._publish(known) or more
                 if self._subscriber is not None and time.monotonic() >= known.hubs_at:
                     known.hubs_at = time.monotonic() + _HUBS_SECONDS
                     due = await asyncio.to_thread(known.index.subscriptions.take_due, time.time(), _HUBS_AT_ONCE)
@@ -210,8 +213,9 @@ class Recrawler:
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    async def _publish(self, index: PageIndex, kept: KeptCrawl) -> bool:
+    async def _publish(self, known: _KeptIndex) -> bool:
         """Publish changes that were not published yet. Return True if there are more."""
+        index, crawl = known.index, known.crawl
         published = int(await asyncio.to_thread(index.fact, _PUBLISHED) or 0)
         try:
             found = await asyncio.to_thread(index.changes, published, _CHANGES_AT_ONCE)
@@ -219,7 +223,6 @@ class Recrawler:
             found = await asyncio.to_thread(index.changes, 0, _CHANGES_AT_ONCE)
         if not found:
             return False
-        crawl = kept.crawl.id
         values = [
             msgspec.json.encode({"appid": crawl.appid, "crawlid": crawl.crawlid, **msgspec.to_builtins(change)})
             for change in found

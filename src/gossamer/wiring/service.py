@@ -17,8 +17,6 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import msgspec
-
 from gossamer.bus.base import Bus, Topics
 from gossamer.bus.streams import StreamsBus
 from gossamer.control import stats
@@ -73,8 +71,6 @@ if TYPE_CHECKING:
 
 STREAMS = "streams"
 """Address of the bus on the frontier's own server."""
-_NOTED_CRAWLS = 10_000
-"""Crawls whose latest options for visits are remembered. More take memory, fewer are noted in their indexes again."""
 KAFKA = "kafka"
 """Actor of changes in the audit that messages of a Kafka bus ask for; those of streams have the bus's address."""
 _HUB_SECONDS = 15.0
@@ -335,7 +331,9 @@ def _dispatcher(
         ),
         idle_seconds=SERVICE_IDLE_SECONDS if settings.crawl.idle_seconds is None else settings.crawl.idle_seconds,
     )
-    built_in = built_in_handlers(frontier, counters, now=time.time, allow_default_policy=service.allow_default_policy)
+    built_in = built_in_handlers(
+        frontier, counters, now=time.time, allow_default_policy=service.allow_default_policy, kept=indexes
+    )
     reader = MessageReader(kinds, limits=limits)
     _check_app_render(service.app_render, reader, validator)
     return RequestDispatcher(
@@ -396,23 +394,16 @@ def _check_app_render(
 
 def _keeper(indexes: IndexStore) -> Callable[[Sequence[AdmittedRequest]], Awaitable[None]]:
     """Return a function that notes the crawls of requests with `recrawl` in their page indexes."""
-    noted: dict[CrawlId, bytes] = {}
-    """The latest requests' options by crawl, so that many URLs of one crawl are noted once."""
 
     async def keep(requests: Sequence[AdmittedRequest]) -> None:
         latest = {
             one.crawl.id: KeptCrawl(crawl=one.crawl, spider=one.spider, priority=one.priority, terms=one.terms)
             for one in requests
         }
-        packed = {crawl: msgspec.msgpack.encode(kept) for crawl, kept in latest.items()}
-        changed = [kept for crawl, kept in latest.items() if noted.get(crawl) != packed[crawl]]
         seeds: dict[CrawlId, dict[str, Terms]] = {}
         for one in requests:
             seeds.setdefault(one.crawl.id, {})[one.url] = one.terms
-        await asyncio.to_thread(indexes.keep, changed, seeds)
-        if len(noted) > _NOTED_CRAWLS:
-            noted.clear()
-        noted.update(packed)
+        await asyncio.to_thread(indexes.keep, list(latest.values()), seeds)
 
     return keep
 

@@ -165,6 +165,45 @@ def test_an_announced_page_is_visited_at_once(service: Up, site: Served) -> None
         assert reason in answer.json()["detail"]
 
 
+def stop(service: Up, crawl: str, way: str) -> None:
+    if way == "command":
+        done = gossamer("stop", "app", crawl, cwd=service.folder)
+        assert "Stopped the visits of app/" in done.stdout
+    elif way == "rest":
+        answer = httpx.delete(f"{service.api}/v1/crawls/app/{crawl}")
+        assert (answer.status_code, answer.json()["state"]) == (200, "finished")
+    else:
+        request = {"appid": "app", "crawlid": crawl, "uuid": "1", "action": "stop", "spiderid": "link"}
+        assert gossamer("feed", json.dumps(request), cwd=service.folder).returncode == 0
+
+
+@pytest.mark.parametrize("way", ["command", "rest", "message"])
+def test_a_crawl_that_is_stopped_between_two_rounds_is_not_visited_until_it_is_submitted_again(
+    service: Up, site: Served, way: str
+) -> None:
+    crawl = f"stopped-{way}"
+    address, until = f"{service.api}/v1/crawls/app/{crawl}", time.monotonic() + 60
+    body = {"host": "127.0.0.1", "urlList": [f"{site.url}/a.html"]}
+
+    def wait(status: int) -> None:
+        while httpx.post(f"{address}/changed", json=body).status_code != status:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+
+    fields = {"crawlid": crawl, "url": f"{site.url}/a.html", "maxdepth": 0, "recrawl": {"min": "1h"}}
+    assert submit(service, site, **fields).status_code == 201
+    while httpx.get(address).json().get("state") != "finished":
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    stop(service, crawl, way)
+    wait(404)
+    answer = httpx.post(f"{address}/changed", json=body)
+    assert "is not kept up to date any more" in answer.json()["detail"]
+    assert [one["change"] for one in httpx.get(f"{address}/changes").json()["items"]] == ["new"]
+    submit(service, site, **fields)
+    wait(200)
+
+
 def test_bad_input_is_refused_with_the_reason(service: Up, site: Served) -> None:
     for fields, reason in (
         ({"min": "2d", "max": "1d"}, "min, 2d, is longer than max, 1d"),

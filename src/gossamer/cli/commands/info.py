@@ -16,6 +16,7 @@ from gossamer.cli.running import ask
 from gossamer.control import stats as statistics
 from gossamer.control.browsers import waiting_for_browsers
 from gossamer.control.logins import login_trouble
+from gossamer.control.stops import CrawlStop, stop_crawl
 from gossamer.errors import BadInput
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo
@@ -189,26 +190,31 @@ def stop(
 ) -> None:
     """Stop a crawl: its queued requests are dropped. It accepts no new ones. Requests in flight are finished.
 
-    A crawl that has finished stays as it is, unless a Scrapy process waits for more of it: that closes.
+    A crawl that has finished stays as it is, unless a Scrapy process waits for more of it: that closes. The pages of
+    one that is kept up to date are not visited any more.
 
     gossamer stop mine first
     """
     settings = options.load_settings(given)
 
-    async def question(cluster: ServiceContext) -> tuple[int, set[CrawlState]]:
-        """Stop the crawl. Return how many requests were dropped, and its states before and after; empty: there is no
-        such crawl."""
+    async def question(cluster: ServiceContext) -> tuple[CrawlStop, set[CrawlState]]:
+        """Stop the crawl. Return the result, and the states of the crawl before and after; empty: there is no such
+        crawl."""
         crawl = CrawlId(appid, crawlid)
         before = await cluster.frontier.crawl_info(crawl)
-        dropped = await cluster.frontier.stop_crawl(crawl, spider=spider)
-        after = await cluster.frontier.crawl_info(crawl)
-        return dropped, {info.state for info in (before, after) if info}
+        found = await stop_crawl(cluster.frontier, cluster.indexes, crawl, spider=spider)
+        return found, {state for state in (before and before.state, found.state) if state}
 
-    dropped, states = ask(settings, question)
+    found, states = ask(settings, question)
+    dropped = found.purged
     if not states:
         raise BadInput(_no_crawl(appid, crawlid))
     if json:
         terminal.print_json({"appid": appid, "crawlid": crawlid, "total_purged": dropped})
+    elif found.ended_visits:
+        terminal.print_result(
+            f"Stopped the visits of {appid}/{crawlid}. A new request with recrawl begins them again; its changes stay."
+        )
     elif states == {CrawlState.FINISHED}:
         terminal.print_result(
             f"{appid}/{crawlid} has finished; nothing is left to stop. A new request begins another run of it."
