@@ -208,9 +208,9 @@ async def stop(page: DashboardPage) -> Response:
     return page.go("/crawl", appid=appid, crawlid=crawlid)
 
 
-async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
-    """Return the form for a request: as it was sent, or filled with names for a new crawl. With `like` in the address,
-    it has the options of that crawl."""
+async def show_form(page: DashboardPage, refused: ApiRefused | None = None) -> Response:
+    """Return the form for a request: as it was sent, with why it was refused, or filled with names for a new crawl.
+    With `like` in the address, it has the options of that crawl."""
     given: Mapping[str, str] = page.form or {**_new_names(), **page.query}
     left_out: list[str] = []
     has_more_seeds = is_renamed = False
@@ -225,8 +225,8 @@ async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 
         left_out=left_out,
         has_more_seeds=has_more_seeds,
         is_renamed=is_renamed,
-        fault=fault,
-        status_code=status_code,
+        field_faults=page.field_faults(refused),
+        status_code=400 if refused else 200,
         **_equivalents(given),
     )
 
@@ -272,22 +272,27 @@ async def submit(page: DashboardPage) -> Response:
     others belong."""
     first, *others = requests_of(page.form)
     if len(others) >= _SEEDS:
-        return await show_form(page, fault=page.texts("form.too_many_urls", count=_SEEDS), status_code=400)
+        return await _refuse_urls(page, page.texts("form.too_many_urls", count=_SEEDS))
     try:
         answer = await page.service.call("POST", "/v1/crawls", body=first)
         batch = await page.service.call("POST", "/v1/crawls", body=others) if others else {"items": []}
     except ApiRefused as error:
-        return await show_form(page, fault=page.detail(error), status_code=400)
+        return await show_form(page, error)
     if not answer["added"] and answer["reason"] != "duplicate":
-        return await show_form(page, fault=page.texts.fault(answer["reason"]), status_code=400)
+        return await show_form(page, ApiRefused(400, answer["reason"], "any"))
     refused = [
         f"{request['url']}: {page.texts.told(result['reason'])}"
         for request, result in zip(others, batch["items"], strict=True)
         if result["status"] >= 400
     ]
     if refused:
-        return await show_form(page, fault=page.texts("form.some_refused", urls="; ".join(refused)), status_code=400)
+        return await _refuse_urls(page, page.texts("form.some_refused", urls="; ".join(refused)))
     return page.go("/crawl", appid=answer["appid"], crawlid=answer["crawlid"])
+
+
+async def _refuse_urls(page: DashboardPage, reason: str) -> Response:
+    """Return the form with what is wrong with its addresses."""
+    return await show_form(page, ApiRefused(400, reason, errors=[("url", reason)]))
 
 
 def _equivalents(form: Any) -> dict[str, Any]:

@@ -37,9 +37,9 @@ async def show_list(page: DashboardPage) -> Response:
     )
 
 
-async def show(page: DashboardPage, *, fault: str = "") -> Response:
+async def show(page: DashboardPage, refused: ApiRefused | None = None) -> Response:
     """Return one domain: its policy with the form that changes it, what is used of its limits, its robots.txt. Of the
-    default policy, there is only the form."""
+    default policy, there is only the form. `refused`: why a change was."""
     domain = page.query.get("domain") or page.form.get("domain", "")
     is_default = domain == _DEFAULT
     found, used = await asyncio.gather(
@@ -54,7 +54,8 @@ async def show(page: DashboardPage, *, fault: str = "") -> Response:
         in_force=found["in_force"],
         after=found["in_force"],
         changed=frozenset(),
-        fault=fault,
+        field_faults=page.field_faults(refused),
+        fault="",
         **used,
     )
 
@@ -102,7 +103,7 @@ async def change(page: DashboardPage) -> Response:
     try:
         await page.service.call("PATCH", _path(domain), body=_changes(page))
     except ApiRefused as error:
-        return await show(page, fault=page.detail(error))
+        return await show(page, error)
     return page.go("/domain", domain=domain, changed="yes")
 
 

@@ -177,6 +177,28 @@ class DashboardPage(msgspec.Struct, frozen=True):
             return self.texts("problem.no_answer", seconds=f"{error.seconds:g}")
         return self.texts.fault(error.detail, error.kind) if error.kind else error.detail
 
+    def field_faults(self, error: ApiRefused | None) -> dict[str, str]:
+        """Return why a form was refused, for people, by the names of its fields; an empty name: the whole form. With an
+        error of None, there is nothing."""
+        if error is None:
+            return {}
+        errors = [each for each in error.errors if each[0]]
+        if not errors:
+            name, _, reason = error.detail.partition(": ")
+            errors = [(name, reason)] if reason and name in self.form else []
+        found: dict[str, str] = {}
+        for path, reason in errors:
+            name, _, inner = path.partition(".")
+            told = self.texts.fault(reason, error.kind) if error.kind else reason
+            if name not in self.form:
+                name, told = "", f"{path}: {told}"
+            elif reason.startswith("is missing"):
+                told = self.texts("form.missing")
+            elif inner:
+                told = f"{inner}: {told}"
+            found[name] = f"{found[name]}; {told}" if name in found else told
+        return found or {"": self.detail(error)}
+
     def may(self, scope: str) -> bool:
         """Return whether the visitor has a scope."""
         return self.visitor.may(scope)

@@ -22,6 +22,8 @@ class FormField(NamedTuple):
     kind: str
     """text, number, checkbox, choice, list (one value a line), json, or lines (a request for each line)."""
     help: str
+    rule: str
+    """Rule for its values, in the words of the error for one that breaks it. Empty: the schema has no words."""
     choices: tuple[str, ...]
     is_required: bool
     is_first: bool
@@ -48,7 +50,8 @@ def _field(name: str, definition: Mapping[str, Any], *, is_required: bool) -> Fo
         kind = "list" if items.get("type") == "string" or "enum" in items else "json"
     if name == "url":
         kind = "lines"
-    return FormField(name, kind, definition.get("description", ""), choices, is_required, name in _FIRST)
+    about, rule = definition.get("description", ""), definition.get("x-means", "")
+    return FormField(name, kind, about, rule, choices, is_required, name in _FIRST)
 
 
 def request_of(given: Mapping[str, str]) -> dict[str, Any]:

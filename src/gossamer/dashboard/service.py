@@ -7,7 +7,7 @@ socket), or in another one.
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlencode
 
@@ -41,12 +41,14 @@ _changes: set[asyncio.Task[tuple[int, bytes]]] = set()
 class ApiRefused(Exception):
     """The API answered with an error, which `detail` words for people."""
 
-    def __init__(self, status: int, detail: str, kind: str = "") -> None:
-        """`kind`: name of the problem, with which `detail` is in the API's language. Empty: it is in the page's."""
+    def __init__(self, status: int, detail: str, kind: str = "", errors: Sequence[tuple[str, str]] = ()) -> None:
+        """`kind`: name of the problem, with which `detail` is in the API's language. Empty: it is in the page's.
+        `errors`: names of invalid fields, each with the reason; an empty name: the whole request."""
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.kind = kind
+        self.errors = errors
 
 
 class ApiSilent(ApiRefused):
@@ -176,7 +178,9 @@ def refusal(status: int, answer: bytes) -> ApiRefused:
         problem = {}
     given = problem if isinstance(problem, dict) else {}
     kind = str(given.get("type", "")).removeprefix(PROBLEM_TYPE_PREFIX)
-    return ApiRefused(status, str(given.get("detail") or given.get("title") or f"status {status}"), kind or "any")
+    detail = str(given.get("detail") or given.get("title") or f"status {status}")
+    errors = [(str(each["field"]), str(each["reason"])) for each in given.get("errors", ())]
+    return ApiRefused(status, detail, kind or "any", errors)
 
 
 class InProcessClient(ApiClient):

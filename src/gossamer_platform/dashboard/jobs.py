@@ -148,7 +148,7 @@ async def run_again(page: DashboardPage) -> Response:
     return page.go("/job", id=str(job["id"]))
 
 
-async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
+async def show_form(page: DashboardPage, refused: ApiRefused | None = None) -> Response:
     """Return the form for a job: of a project, or first the choice of one."""
     given = page.form or page.query
     project = given.get("project", "")
@@ -158,8 +158,8 @@ async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 
         spiders=await spider_choice(page, project),
         versions=await version_choice(page, project),
         given=given,
-        fault=fault,
-        status_code=status_code,
+        field_faults=page.field_faults(refused),
+        status_code=400 if refused else 200,
     )
 
 
@@ -178,7 +178,7 @@ async def create(page: DashboardPage) -> Response:
         }
         made = await page.platform.call("POST", "/v1/jobs", body=job)
     except ApiRefused as error:
-        return await show_form(page, fault=page.detail(error), status_code=400)
+        return await show_form(page, error)
     return page.go("/job", id=str(made["id"]))
 
 

@@ -43,8 +43,8 @@ async def show_list(page: DashboardPage, *, fault: str = "", status_code: int = 
     )  # fmt: skip
 
 
-async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
-    """Return one project. The part that follows it has its versions and spiders."""
+async def show(page: DashboardPage, refused: ApiRefused | None = None) -> Response:
+    """Return one project. The part that follows it has its versions and spiders. `refused`: why a change was."""
     name, query = page.form.get("project") or page.query.get("project", ""), page.query
     project, versions, spiders, (variables, policies) = await asyncio.gather(
         page.platform.get(project_path(page, name)),
@@ -66,8 +66,8 @@ async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) 
         policies=policies,
         following={"versions": more_versions, "spiders": more_spiders, "policies": more_policies},
         limits=LIMITS,
-        fault=fault,
-        status_code=status_code,
+        field_faults=page.field_faults(refused),
+        status_code=400 if refused else 200,
     )
 
 
@@ -143,9 +143,9 @@ async def change(page: DashboardPage) -> Response:
                 changes[limit] = None
         await page.platform.call("PATCH", project_path(page, name), body=changes)
     except ApiRefused as error:
-        return await show(page, fault=page.detail(error), status_code=400)
+        return await show(page, error)
     except (OverflowError, ValueError) as error:
-        return await show(page, fault=page.texts.fault(str(error), "invalid-request"), status_code=400)
+        return await show(page, ApiRefused(400, str(error), "invalid-request"))
     return page.go("/project", project=name, changed="yes")
 
 
@@ -161,7 +161,7 @@ async def set_variable(page: DashboardPage) -> Response:
             value = {"value": form.get("value", ""), "secret": bool(form.get("secret"))}
             await page.platform.call("PUT", path, body=value)
     except ApiRefused as error:
-        return await show(page, fault=page.detail(error), status_code=400)
+        return await show(page, error)
     return page.go("/project", project=name)
 
 

@@ -54,9 +54,9 @@ async def change(page: DashboardPage) -> Response:
     return page.go("/schedule", id=str(number))
 
 
-async def show_form(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
+async def show_form(page: DashboardPage, refused: ApiRefused | None = None) -> Response:
     """Return the form for a schedule: of a project, or first the choice of one."""
-    return await _form(page, page.form or page.query, None, fault=fault, status_code=status_code)
+    return await _form(page, page.form or page.query, None, refused)
 
 
 async def create(page: DashboardPage) -> Response:
@@ -66,15 +66,15 @@ async def create(page: DashboardPage) -> Response:
         schedule = fields_of(page) | {"project": form.get("project", ""), "name": form.get("name", "").strip()}
         made = await page.platform.call("POST", "/v1/schedules", body=schedule)
     except ApiRefused as error:
-        return await show_form(page, fault=page.detail(error), status_code=400)
+        return await show_form(page, error)
     return page.go("/schedule", id=str(made["id"]))
 
 
-async def show_edit(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
+async def show_edit(page: DashboardPage, refused: ApiRefused | None = None) -> Response:
     """Return the form that changes a schedule, filled with what it is."""
     schedule = await page.platform.get(f"/v1/schedules/{row_number(page, page.form or page.query)}")
     given = {**texts_of(schedule), **page.form, "project": schedule["project"], "anchor": schedule["start"]}
-    return await _form(page, given, schedule, fault=fault, status_code=status_code)
+    return await _form(page, given, schedule, refused)
 
 
 async def edit(page: DashboardPage) -> Response:
@@ -87,11 +87,11 @@ async def edit(page: DashboardPage) -> Response:
     except ApiRefused as error:
         if error.status == 404:
             raise
-        return await show_edit(page, fault=page.detail(error), status_code=400)
+        return await show_edit(page, error)
     return page.go("/schedule", id=str(number), changed="yes")
 
 
-async def _form(page: DashboardPage, given: Mapping[str, str], schedule: Any, **shown: Any) -> Response:
+async def _form(page: DashboardPage, given: Mapping[str, str], schedule: Any, refused: ApiRefused | None) -> Response:
     """Return the form. `schedule`: the one that is changed; None: a new one."""
     project = given.get("project", "")
     is_of_jobs = schedule is None or bool(schedule["spider"])
@@ -103,7 +103,8 @@ async def _form(page: DashboardPage, given: Mapping[str, str], schedule: Any, **
         versions=await version_choice(page, project) if is_of_jobs else None,
         given=given,
         preview=await _preview(page, given),
-        **shown,
+        field_faults=page.field_faults(refused),
+        status_code=400 if refused else 200,
     )
 
 

@@ -462,7 +462,7 @@ async def _go(client: httpx.AsyncClient, path: str, **form: Any) -> str:
 
 
 def _alert(answer: httpx.Response) -> str:
-    return unescape(re.findall(r'role="alert">([^<]*)<', answer.text)[0])
+    return unescape(re.findall(r'role="alert"[^>]*>(.*?)</(?:p|div)>', answer.text)[0])
 
 
 async def test_a_job_is_made_shown_cancelled_and_run_again(client: httpx.AsyncClient, database: StateDatabase) -> None:
@@ -481,6 +481,9 @@ async def test_a_job_is_made_shown_cancelled_and_run_again(client: httpx.AsyncCl
                          ({"spider": "none"}, "none")):  # fmt: skip
         answer = await client.post("/ui/jobs/create", data={**form, **change})
         assert (answer.status_code, told in _alert(answer)) == (400, True)
+        at = [f'id="e-{name}">' in answer.text and f' aria-invalid="true" aria-describedby="e-{name}' in answer.text
+              for name in change]  # fmt: skip
+        assert at == ["Write" in told], answer.text  # the API names no field of a spider that there is not
         assert "one two" in answer.text  # what was typed is kept
 
 
@@ -586,11 +589,11 @@ async def test_a_form_changes_only_those_fields_of_a_schedule_that_were_changed_
     if "at" in rule:
         assert changed["next"][0] < "2998"  # the only time of before is no beginning of the new rule
     faults: list[tuple[dict[str, str], str]] = [
-        ({"cron": "x", "every": "", "at": ""}, "cron: "),
+        ({"cron": "x", "every": "", "at": ""}, '<a href="#f-cron">'),
         ({"cron": "@daily", "every": "5"}, "of the three"),
-        ({"time_zone": "Nowhere"}, "Nowhere"),
+        ({"time_zone": "Nowhere"}, '<a href="#f-time_zone">Time zone</a>: '),
         ({"end": "soon"}, "soon"),
-        ({"jitter": "x"}, "Write a number"),
+        ({"jitter": "x"}, "</a>: cannot read x. Write a number"),
         ({"end": "1999-01-01T00:00"}, "end is before start"),
     ]
     for fault, told in faults:
@@ -626,7 +629,7 @@ async def test_a_schedule_of_crawl_requests_is_edited(client: httpx.AsyncClient,
     form = _filled((await client.get("/ui/schedule/edit?id=1")).text)
     assert "spider" not in form
     refused = await client.post("/ui/schedule/save", data={**form, "crawl": "{"})
-    assert (refused.status_code, "crawl: cannot read it as JSON" in _alert(refused)) == (400, True)
+    assert (refused.status_code, "cannot read it as JSON" in _alert(refused)) == (400, True)
     refused = await client.post("/ui/schedule/save", data={**form, "crawl": '{"maxdepth": 1}'})
     assert (refused.status_code, "crawl" in _alert(refused)) == (400, True)
     await _go(client, "/schedule/save", **{**form, "every": "30"})

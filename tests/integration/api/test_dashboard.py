@@ -121,26 +121,58 @@ async def test_the_form_has_every_field_of_the_api_and_shows_the_same_request(se
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"crawlid": "a b"}, "crawlid: must be printable, without white space"),
-        ({"max_pages": "many"}, "max_pages: must be an integer"),
-        ({"headers": "{"}, "headers: must be an object"),
-        ({"headers": "[" * 5000}, "headers: must be an object"),
-        ({"max_pages": "many", "crawlid": "a b", "maxdepth": "-1"}, "crawlid: must be printable"),
+        ({"crawlid": "a b"}, {"crawlid": "must be printable, without white space"}),
+        ({"max_pages": "many"}, {"max_pages": "must be an integer"}),
+        ({"headers": "{"}, {"headers": "must be an object"}),
+        ({"headers": "[" * 5000}, {"headers": "must be an object"}),
+        ({"extract": '{"fields": []}'}, {"extract": "fields: must be an object"}),
         (
             {"max_pages": "many", "crawlid": "a b", "maxdepth": "-1"},
-            "; maxdepth: must be at least 0; max_pages: must be",
+            {
+                "crawlid": "must be printable, without white space",
+                "maxdepth": "must be at least 0",
+                "max_pages": "must be an integer",
+            },
         ),
-        ({"maxdepth": "-1"}, "maxdepth"),
-        ({"url": ""}, "url"),
+        ({"rate": "fast"}, {"rate": "must be HITS/SECONDS, like 10/60"}),
+        ({"url": ""}, {"url": "Fill in this field."}),
     ],
 )
-async def test_bad_input_is_told_beside_the_form_which_keeps_what_was_typed(
-    service: Service, fields: dict[str, str], told: str
+async def test_bad_input_is_told_at_its_fields_and_the_form_keeps_what_was_typed(
+    service: Service, fields: dict[str, str], told: dict[str, str]
 ) -> None:
-    answer = await submit(service, **({"crawlid": "c", "useragent": "kept"} | fields))
+    answer = await submit(service, **({"crawlid": "c", "maxdepth": "0"} | fields))
     assert answer.status_code == 400
-    assert told in unescape(re.findall(r'role="alert">([^<]*)<', answer.text)[0])
-    assert 'value="kept"' in answer.text
+    page = unescape(answer.text)
+    assert dict(re.findall(r'id="e-(\w+)">(.*?)</p>', page)) == told
+    assert set(re.findall(r' aria-invalid="true" aria-describedby="e-(\w+) h-\1" id="f-\1"', page)) == set(told)
+    summary = re.findall(r'role="alert"[^>]*>(.*?)</div>', page)[0]
+    assert set(re.findall(r'<a href="#f-(\w+)">', summary)) == set(told)
+    assert ("<details open>" in page) == bool(told.keys() & {"headers", "extract"})
+    assert ">headers</a>: must" in summary or "headers" not in told
+    assert ">Name of the crawl</a>: must" in summary or "crawlid" not in told
+    kept = await submit(service, "a b", useragent="kept")
+    assert 'value="kept"' in kept.text
+    assert "<details open>" in kept.text
+
+
+@pytest.mark.parametrize(
+    ("language", "rules"),
+    [
+        ("en", {"rate": "must be HITS/SECONDS, like 10/60", "crawlid": "must be printable, without white space"}),
+        ("de", {"rate": "muss ANFRAGEN/SEKUNDEN sein, wie 10/60", "login": "darf höchstens 64 Buchstaben, Ziffern"}),
+    ],
+)
+async def test_a_field_has_its_rule_before_in_the_words_of_its_fault(
+    service: Service, language: str, rules: dict[str, str]
+) -> None:
+    spoken = {"Accept-Language": language}
+    page = (await service.http.get("/ui/crawls/new", headers=spoken)).text
+    form = {"url": "http://a.test/", "appid": "shop", "crawlid": "a b", "rate": "fast", "login": "a b"}
+    faulty = (await service.http.post("/ui/crawls/submit", data=form, headers=spoken)).text
+    for name, rule in rules.items():
+        assert f" {rule[0].upper()}{rule[1:]}" in re.findall(f'id="h-{name}">(.*?)</p>', page)[0]
+        assert rule in re.findall(f'id="e-{name}">(.*?)</p>', faulty)[0]
 
 
 async def test_a_crawl_is_run_again_or_goes_deeper_with_its_options_and_without_its_secrets(service: Service) -> None:
@@ -262,7 +294,7 @@ async def test_a_form_takes_many_addresses_each_of_which_is_a_request(service: S
     assert sent.status_code == 303
     assert (await service.http.get("/v1/crawls/shop/many")).json()["total"]["added"] == 3
     refused = await submit(service, "many", url="http://c.test/\nno address\nhttp://d.test/")
-    assert "no address" in unescape(re.findall(r'role="alert">([^<]*)<', refused.text)[0])
+    assert "no address" in unescape(re.findall(r'role="alert"[^>]*>(.*?)</div>', refused.text)[0])
     assert (await service.http.get("/v1/crawls/shop/many")).json()["total"]["added"] == 5
     too_many = await submit(service, "many", url="\n".join(f"http://b{number}.test/" for number in range(101)))
     assert too_many.status_code == 400
@@ -359,9 +391,9 @@ async def test_a_domains_policy_is_shown_and_changed(service: Service) -> None:
     assert (policy["hits"], policy["window"], policy["blacklisted"]) == (7, 2.5, True)
     assert "a.test" in await text(service, "/domains")
     refused = await service.http.post("/ui/domain/change", data={"domain": "a.test", "hits": "0"})
-    assert "hits" in re.findall(r'role="alert">([^<]*)<', refused.text)[0]
+    assert "hits" in re.findall(r'role="alert"[^>]*>(.*?)</div>', refused.text)[0]
     refused = await service.http.post("/ui/domain/change", data={"domain": "a.test", "window": "abc"})
-    assert "window: cannot read abc. Write a number." in refused.text
+    assert 'id="e-window">cannot read abc. Write a number.' in refused.text
     await service.http.post("/ui/domain/change", data={"domain": "a.test", "remove": "yes"})
     assert "hits" not in (await service.http.get("/v1/domains/a.test")).json()["policy"]
 
@@ -381,7 +413,7 @@ async def test_the_policy_of_all_other_domains_is_listed_previewed_and_changed(s
     assert (await service.http.get("/v1/domains/*")).json()["policy"] == {"hits": 7, "window": 2.0}
     assert "at most 7 in 2 s." in await text(service, "/domain", domain="a.test")
     refused = await service.http.post("/ui/domain/change", data={"domain": "*", "hits": "0"})
-    assert "hits" in re.findall(r'role="alert">([^<]*)<', refused.text)[0]
+    assert "hits" in re.findall(r'role="alert"[^>]*>(.*?)</div>', refused.text)[0]
     await service.http.post("/ui/domain/change", data={"domain": "*", "remove": "yes"})
     assert (await service.http.get("/v1/domains/*")).json()["policy"] == {}
 

@@ -37,15 +37,15 @@ def test_seven_of_a_hundred_and_fifty_pages_are_found_and_retried_from_the_pages
         assert reason == "the domain's policy: 2 in 1 s"
         chromium.click(
             "section[aria-labelledby=waiting] td a",
-            "document.querySelector('#p-hits') && document.readyState === 'complete'",
+            "document.querySelector('#f-hits') && document.readyState === 'complete'",
         )
         for field, value in (("hits", "25"), ("window", "1")):
-            chromium.fill(f"#p-{field}", value)
-        chromium.evaluate("document.querySelector('#p-hits').dispatchEvent(new Event('input', {bubbles: true}))")
+            chromium.fill(f"#f-{field}", value)
+        chromium.evaluate("document.querySelector('#f-hits').dispatchEvent(new Event('input', {bubbles: true}))")
         chromium.wait("document.querySelector('.changed')")
         assert chromium.evaluate("document.querySelector('.changed').textContent") == "25"
         chromium.keep_picture("dashboard-domain.png")
-        chromium.click("form.request button.primary", "document.querySelector('#p-hits').value === '25'")
+        chromium.click("form.request button.primary", "document.querySelector('#f-hits').value === '25'")
         chromium.open(f"{root}/crawl?appid=dashboard&crawlid=spring")
         chromium.wait("Number(document.getElementById('counts').dataset.fetched) > 60")
         chromium.keep_picture("dashboard.png")
