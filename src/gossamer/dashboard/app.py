@@ -131,7 +131,7 @@ class _Dashboard:
             if isinstance(page, Response):
                 return page
             if not page.may(route.scope):
-                detail = page.texts("problem.scope", needed=route.scope, name=page.visitor.name, has=page.visitor.scope)
+                detail = page.texts.scope_fault(route.scope, page.visitor.name, page.visitor.scope)
                 return self._problem(page, 403, detail)
             if is_for_all and page.visitor.project:
                 return self._problem(page, 403, page.texts("problem.one_project", project=page.visitor.project))

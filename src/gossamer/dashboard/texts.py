@@ -37,6 +37,8 @@ def language_for(accepted: str) -> str:
 
 _SENTENCES: Final = ("finding.", "advice.", "waits.", "error.")
 """Sections with the sentences that programs make in English: in the first language, texts that are recognised."""
+_SCOPE_FAULT: Final = re.compile(r"this needs a token with the scope (\w+); (.+) has (\w+)")
+"""Sentence of a platform's API, whose scopes have technical names."""
 _LONGEST_SENTENCE: Final = 1000
 """Characters of a sentence that is recognised. Longer ones take longer to compare."""
 
@@ -72,7 +74,9 @@ class Texts:
 
     def told(self, sentence: str) -> str:
         """Return a sentence that a program has made, in this language, and so its parts. One that is not known stays as
-        it is."""
+        it is. A refusal for want of a scope has the words of the pages, in every language."""
+        if found := _SCOPE_FAULT.fullmatch(sentence):
+            return self.scope_fault(*found.groups())
         if self.language == LANGUAGES[0] or len(sentence) > _LONGEST_SENTENCE:
             return sentence
         for key, pattern in _sentences():
@@ -81,6 +85,11 @@ class Texts:
         without = sentence.removesuffix(".")
         told = self.told(without) if without != sentence else without
         return f"{told}." if told != without else sentence
+
+    def scope_fault(self, needed: str, name: str, has: str) -> str:
+        """Return why a visitor of this name, whose scope is `has`, may not do what needs another scope."""
+        words = {scope: self.get(f"scope.{scope}", scope) for scope in (needed, has)}
+        return self("problem.scope", needed=words[needed], name=name, has=words[has])
 
     def fault(self, sentence: str, kind: str = "") -> str:
         """Return an error that an API reports, in this language. If it is not known, it follows a sentence about errors

@@ -53,6 +53,15 @@ def foreign_page_fault(method: str, headers: Headers) -> str:
     return "" if is_own else "the request comes from a page of another site; send it from here, or from a program"
 
 
+def own_origin(headers: Headers) -> str:
+    """Return the server's address as the browser knows it that sent a form of one of its pages: `https://host:port`,
+    also behind a proxy. Empty: it is not known. It is never made of Host alone, which any client may write."""
+    origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
+    if len(origins) != 1 or not _ORIGIN.fullmatch(origins[0]):
+        return ""
+    return origins[0] if sites == ["same-origin"] or (not sites and _is_own(headers)) else ""
+
+
 def authorization(headers: Headers) -> tuple[str, str]:
     """Return the scheme of the header Authorization, in lower case, and what follows it. Empty: there is none, or more
     than one."""

@@ -1,11 +1,14 @@
 """Tokens, each of whose secrets is shown once."""
 
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiRefused
+from gossamer.net.loopback import is_loopback
+from gossamer.web.access import own_origin
 from gossamer_platform.dashboard.choices import project_choice
 from gossamer_platform.dashboard.jobs import number_of, row_number
 from gossamer_platform.dashboard.latest import latest
@@ -19,9 +22,10 @@ async def show_list(page: DashboardPage, *, secret: str = "", fault: str = "", s
     other page shows."""
     found, after = await latest(page, "/v1/tokens")
     projects = await project_choice(page)
+    address = page.platform.dashboard or own_origin(page.request.headers) + page.link("/")
     return page.render(
         "tokens.html", tokens=found, after=after, projects=projects, scopes=SCOPES, secret=secret, fault=fault,
-        home=page.platform.dashboard, status_code=status_code,
+        address=address, is_local=is_loopback(urlsplit(address).hostname or ""), status_code=status_code,
     )  # fmt: skip
 
 

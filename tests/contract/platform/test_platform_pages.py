@@ -722,6 +722,19 @@ async def test_a_number_that_is_none_is_refused_and_never_taken_for_no_limit(cli
 async def test_a_token_is_shown_once_and_its_owner_may_only_look(client: httpx.AsyncClient) -> None:
     made = await client.post("/ui/tokens/make", data={"name": "anna", "scope": "read", "project": "", "days": "30"})
     secret = re.findall(r"gsm_[\w-]+", made.text)[0]
+    assert '<option value="read">look only (read)</option>' in made.text
+    assert ">look only (read)</td>" in made.text
+    for sent, told in (
+        ({"Host": "localhost:99"}, "enters it at /ui/."),  # whoever sends it may name any
+        (
+            {"Origin": "http://localhost:5", "Host": "localhost:5"},
+            "at http://localhost:5/ui/. Only this machine reaches",
+        ),
+    ):
+        other = await client.post("/ui/tokens/make", data={"name": "ben", "scope": "read"}, headers=sent)
+        assert told in other.text, sent
+        newest = max(token["id"] for token in (await client.get("/v1/tokens")).json())
+        await client.delete(f"/v1/tokens/{newest}")
     assert made.headers["cache-control"] == "no-store"
     listed = (await client.get("/ui/tokens")).text
     assert "anna" in listed
@@ -766,7 +779,7 @@ async def test_each_page_is_for_those_with_its_scope(
     for scope in _SCOPES:
         _, secret = await database.write(lambda c, scope=scope: tokens.add_token(c, scope, TokenScope(scope)))
         answer = await closed.request(method, f"/ui{path}", params=query, headers=await _login(database, secret))
-        is_refused = answer.status_code == 403 and "needs the scope" in answer.text
+        is_refused = answer.status_code == 403 and "needs the permission" in answer.text
         assert is_refused == (scope in _below(needed)), (scope, answer.text)
         assert answer.status_code != 500
 

@@ -193,6 +193,11 @@ def test_a_newcomer_deploys_runs_schedules_and_shares_a_project(chromium: Browse
         chromium.fill("[name=name]", "Anna")
         chromium.click("form[action$='/tokens/make'] button", "document.querySelector('#secret')")
         secret = chromium.evaluate("document.querySelector('#secret').textContent")
+        # A browser lets a page copy only when a person clicks.
+        chromium.call("Runtime.evaluate", expression="document.querySelector('[data-copy]').click()", userGesture=True)
+        chromium.wait("document.querySelector('[data-copy]').textContent === 'Copied'")
+        assert chromium.evaluate("getSelection().toString()") == secret
+        assert chromium.faults() == []
         headers = {"Authorization": f"Bearer {secret}"}
         assert server.client.get("/v1/jobs", headers=headers).status_code == 200
         assert server.client.post("/v1/jobs/1/cancel", headers=headers).status_code == 403

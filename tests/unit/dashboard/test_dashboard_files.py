@@ -108,6 +108,14 @@ def test_each_language_has_the_reasons_for_which_a_form_is_refused(language: str
     assert both == f"first: {told.told(one)}; second: {told.told(other)}"
     assert told.fault("nobody knows this.", "not-found").endswith(": nobody knows this.")
     assert told.fault("nobody knows this", "unknown").endswith(": nobody knows this")
+    refused = "this needs a token with the scope run; Anna has read"
+    for language, words in (
+        ("en", ("run jobs and crawls (run)", "look only (read)")),
+        ("de", ("starten (run)", "(read)")),
+    ):
+        shown = Texts(language).told(refused)
+        assert all(word in shown for word in words), shown
+        assert shown == Texts(language).scope_fault("run", "Anna", "read")
     assert Texts("en").fault("nobody knows this", "not-found") == "nobody knows this"
 
 

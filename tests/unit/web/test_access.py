@@ -3,7 +3,7 @@
 import pytest
 from starlette.datastructures import Headers
 
-from gossamer.web.access import authorization, foreign_page_fault, is_secret, local_fault
+from gossamer.web.access import authorization, foreign_page_fault, is_secret, local_fault, own_origin
 
 
 def headers(*pairs: tuple[str, str]) -> Headers:
@@ -61,6 +61,27 @@ def test_a_page_of_another_origin_is_refused(origin: str) -> None:
     assert "a page of" in local_fault(sent)
     assert "a page of" in local_fault(sent, over_unix_socket=True)
     assert foreign_page_fault("POST", sent)
+
+
+@pytest.mark.parametrize(
+    ("sent", "address"),
+    [
+        ([("origin", "http://10.0.0.7:5343"), ("host", "10.0.0.7:5343")], "http://10.0.0.7:5343"),
+        # Behind a proxy with TLS, which gives the server another name.
+        (
+            [("origin", "https://crawl.example"), ("host", "inside:5343"), ("sec-fetch-site", "same-origin")],
+            "https://crawl.example",
+        ),
+        ([("host", "evil.example")], ""),
+        ([("origin", "http://evil.example"), ("host", "localhost:5343")], ""),
+        ([("origin", "http://a.example"), ("host", "a.example"), ("sec-fetch-site", "cross-site")], ""),
+        ([("origin", "null"), ("host", "a.example"), ("sec-fetch-site", "same-origin")], ""),
+        ([("origin", "http://a.example"), ("origin", "http://a.example"), ("sec-fetch-site", "same-origin")], ""),
+        ([("origin", "http://a.example/<b>"), ("sec-fetch-site", "same-origin")], ""),
+    ],
+)
+def test_the_address_that_a_browser_uses_is_that_of_its_own_page(sent: list[tuple[str, str]], address: str) -> None:
+    assert own_origin(headers(*sent)) == address
 
 
 def test_a_page_of_this_origin_is_not_refused() -> None:

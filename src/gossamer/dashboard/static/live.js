@@ -88,6 +88,13 @@ document.addEventListener("submit", (event) => { // of the whole page: a refresh
   if (question && !confirm(question)) event.preventDefault();
 });
 document.querySelectorAll("select[data-submit]").forEach((select) => select.addEventListener("change", () => select.form.submit()));
+document.querySelectorAll("button[data-copy]").forEach((button) => {
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+    if (document.execCommand("copy")) button.textContent = button.dataset.copied; // navigator.clipboard is there with TLS only
+  });
+});
 document.querySelectorAll("input[data-zone]").forEach((input) => {
   if (!input.value) input.value = Intl.DateTimeFormat().resolvedOptions().timeZone;
 });
