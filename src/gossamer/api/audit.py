@@ -57,7 +57,12 @@ async def begin(request: Request, action: str, subject: str, **details: Any) -> 
 async def begin_change(request: Request, facts: ChangeFacts) -> None:
     """As `begin`, with facts that the bus has, too."""
     context: ApiContext = request.app.state.context
-    await audit_of(request).begin(facts.by(_TOKEN if context.token else LOCAL, origin_of(request)))
+    await audit_of(request).begin(facts.by(actor_of(context), origin_of(request)))
+
+
+def actor_of(context: ApiContext) -> str:
+    """Return who sends the requests of this API, in the words of the audit."""
+    return _TOKEN if context.token else LOCAL
 
 
 class AuditedChangeModel(ResponseModel):

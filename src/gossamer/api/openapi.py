@@ -480,12 +480,14 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("dead_letters", "200"): {
         "items": [
             {
+                "id": "9f86d081884c7d659a2feaa0c55ad015",
                 "topic": "demo.incoming",
                 "message": '{"appid": "shop", "crawlid": "prices", "url": "https://example.com", "maxdepth": -1}',
                 "message_encoding": "text",
                 "field": "maxdepth",
                 "reason": "must be at least 0",
                 "timestamp": 1767225600.0,
+                "resent": {"at": 1767229200.0, "actor": "token", "origin": "127.0.0.1"},
             }
         ],
         "cursor": "MTc2NzIyNTYwMC0w",

@@ -7,22 +7,27 @@ cursors, which clients keep.
 import asyncio
 import base64
 import binascii
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Sequence
 from posixpath import commonprefix
 from typing import Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Request
+from pydantic import Field
 from starlette.responses import Response
 
 from gossamer.api import openapi as describe
-from gossamer.api.audit import begin
-from gossamer.api.context import Context
+from gossamer.api.audit import actor_of, begin
+from gossamer.api.context import ApiContext, Context
 from gossamer.api.openapi import Cursor, LatestFirst, Limit, ResponseModel, refusals
 from gossamer.api.pages import decode_cursor, encode_cursor, reader_of
 from gossamer.api.problems import bad_request
 from gossamer.bus.base import TopicInfo
+from gossamer.control.resent import ResentMark, ResentMarks, letter_id
+from gossamer.errors import FrontierError
 from gossamer.telemetry.metrics import LAG
+from gossamer.web.audit import origin_of
 
 _POLL_SECONDS = 0.2
 """Longest wait for the first message. A remote broker may need several polls before it reports the end of a topic."""
@@ -64,9 +69,22 @@ class TopicList(ResponseModel):
     """Name of the topic with rejected requests"""
 
 
+class ResentRequest(ResponseModel):
+    """Sender and time of a rejected request that was sent again."""
+
+    at: float
+    """Epoch seconds"""
+    actor: str
+    """As in the audit"""
+    origin: str
+    """Address of the client"""
+
+
 class DeadLetter(ResponseModel):
     """A request that was rejected."""
 
+    id: str
+    """Names the dead letter"""
     topic: str
     """Topic from which it came"""
     message: str
@@ -78,6 +96,8 @@ class DeadLetter(ResponseModel):
     reason: str = ""
     timestamp: float = 0.0
     """Epoch seconds of the rejection"""
+    resent: ResentRequest | None = None
+    """Its last sending by this API, in the last 30 days; null: not known, or it was not sent again"""
 
 
 class DeadLetterPage(ResponseModel):
@@ -96,6 +116,8 @@ class Resubmission(ResponseModel):
     topic: str
     message: str
     message_encoding: Literal["text", "base64"] = "text"
+    letter: str = Field("", pattern="^([0-9a-f]{32})?$")
+    """`id` of the dead letter, which is marked as sent again"""
 
 
 @router.get(
@@ -154,15 +176,26 @@ async def list_dead_letters(
             more = len(found) > limit or not reader.is_at_end()
         finally:
             await reader.close()
+    await _add_marks(context, found[:limit])
     return DeadLetterPage(items=found[:limit], cursor=encode_cursor(reader.cursor()), more=more)
 
 
 def _dead_letter(value: bytes) -> DeadLetter:
     """Return a message of the topic. One that Gossamer has not written is shown as it is."""
+    own: dict[str, Any] = {"id": letter_id(value), "resent": None}
     try:
-        return DeadLetter(**msgspec.json.decode(value, type=dict[str, Any]))
+        return DeadLetter(**{**msgspec.json.decode(value, type=dict[str, Any]), **own})
     except (msgspec.DecodeError, TypeError, ValueError):
-        return DeadLetter(topic="", message=value.decode("utf-8", "replace"), reason="not a dead letter of Gossamer")
+        text = value.decode("utf-8", "replace")
+        return DeadLetter(topic="", message=text, reason="not a dead letter of Gossamer", **own)
+
+
+async def _add_marks(context: ApiContext, letters: Sequence[DeadLetter]) -> None:
+    """Mark the dead letters that were sent again. While the frontier, which knows them, is away, none is marked."""
+    with contextlib.suppress(FrontierError):
+        marks = await ResentMarks(context.shards, prefix=context.prefix).read([letter.id for letter in letters])
+        for letter, mark in zip(letters, marks, strict=True):
+            letter.resent = None if mark is None else ResentRequest.of(mark)
 
 
 @router.post(
@@ -178,7 +211,7 @@ def _dead_letter(value: bytes) -> DeadLetter:
 )
 async def replay_dead_letter(context: Context, request: Request) -> Response:
     """Publish a message to a topic of requests. The services check it as any other: if it is rejected again, it is a
-    new dead letter. The old one stays where it is."""
+    new dead letter. The old one stays where it is; with its id in `letter`, it is marked as sent again."""
     try:
         given = Resubmission.model_validate_json(await request.body())
         encoded = given.message_encoding == "base64"
@@ -189,4 +222,8 @@ async def replay_dead_letter(context: Context, request: Request) -> Response:
         raise bad_request(f"must be one of {', '.join(context.topics.requests)}", where="topic")
     await begin(request, "dead_letter.replay", given.topic)
     await context.bus.publish(given.topic, [value])
+    if given.letter:
+        mark = ResentMark(at=context.clock(), actor=actor_of(context), origin=origin_of(request))
+        with contextlib.suppress(FrontierError):  # the request is sent: an error would ask for it again
+            await ResentMarks(context.shards, prefix=context.prefix).add(given.letter, mark)
     return Response(status_code=204)

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
@@ -14,6 +15,16 @@ _LETTERS: Final = 20
 _TOPICS: Final = 20
 _SECONDS: Final = 6.0
 """Longest time for which the page waits for rejected requests, which a remote broker may be slow to read."""
+
+
+class _Names(msgspec.Struct):
+    """Names that a request may have. Any, because it may be rejected for them."""
+
+    appid: Any = ""
+    crawlid: Any = ""
+
+
+_decode_names = msgspec.json.Decoder(_Names).decode
 
 
 async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
@@ -31,7 +42,8 @@ async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) 
         ],
         more_topics=topics["cursor"],
         lag=topics["lag"],
-        letters=letters["items"],
+        letters=[(letter, crawl_of(letter)) for letter in letters["items"]],
+        prefix=topics["dead_letter"].removesuffix("dead_letter"),
         cursor=letters["cursor"] if letters["more"] else "",
         requests=frozenset(topics["requests"]),
         was_sent=page.query.get("sent") == "yes",
@@ -46,9 +58,19 @@ async def replay(page: DashboardPage) -> Response:
         "topic": page.form.get("topic", ""),
         "message": page.form.get("message", ""),
         "message_encoding": page.form.get("message_encoding", "text"),
+        "letter": page.form.get("letter", ""),
     }
     try:
         await page.service.call("POST", "/v1/dead-letters/replay", body=given)
     except ApiRefused as error:
         return await show(page, fault=page.detail(error), status_code=error.status)
     return page.go("/bus", sent="yes")
+
+
+def crawl_of(letter: Mapping[str, Any]) -> str:
+    """Return the crawl that a rejected request names, as APPID/CRAWLID. Empty: it names none."""
+    try:
+        names = _decode_names(letter["message"])
+    except msgspec.DecodeError:
+        return ""
+    return "/".join(name for name in (names.appid, names.crawlid) if name and isinstance(name, str))

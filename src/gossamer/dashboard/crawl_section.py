@@ -43,7 +43,7 @@ def crawl_section(connect: Connect) -> DashboardSection:
         connect=connect,
         routes=ROUTES,
         navigation=_NAVIGATION,
-        overview=OverviewPart("overview_crawls.html", overview.crawl_values),
+        overview=OverviewPart("overview_crawls_attention.html", "overview_crawls.html", overview.crawl_values),
         subject_link=audit.crawl_link,
         package="gossamer.dashboard",
         is_for_all=True,

@@ -53,9 +53,12 @@ class NavigationEntry(NamedTuple):
 class OverviewPart(NamedTuple):
     """Contribution of a section to the overview."""
 
+    attention: str
+    """Template of what needs attention: a list entry for each, or nothing."""
     template: str
+    """Template of the rest."""
     values: Callable[["DashboardPage"], Awaitable[Mapping[str, Any]]]
-    """Returns the template's values."""
+    """Returns the values of both templates."""
 
 
 class SubjectLink(NamedTuple):

@@ -88,7 +88,7 @@ def platform_section(connect: Connect) -> DashboardSection:
         connect=connect,
         routes=ROUTES,
         navigation=_NAVIGATION,
-        overview=OverviewPart("overview_platform.html", overview.platform_values),
+        overview=OverviewPart("overview_platform_attention.html", "overview_platform.html", overview.platform_values),
         subject_link=_subject_link,
         package="gossamer_platform.dashboard",
     )

@@ -640,10 +640,14 @@ async def test_a_schedule_of_crawl_requests_is_edited(client: httpx.AsyncClient,
 async def test_the_overview_tells_nodes_that_are_draining_from_none(
     client: httpx.AsyncClient, database: StateDatabase
 ) -> None:
-    assert "No node runs" in (await client.get("/ui/")).text
+    without = (await client.get("/ui/")).text
+    assert "No node runs" in without
+    assert "Nothing needs attention" not in without
     await database.write(lambda c: nodes.register_node(c, NewNode("n", "f", "i", 1, [], "", ""), limit_seconds=60))
     await _go(client, "/node/change", name="n", action="drain")
     assert "All nodes are draining" in (await client.get("/ui/")).text
+    await _go(client, "/node/change", name="n", action="undrain")
+    assert "Nothing needs attention." in (await client.get("/ui/")).text
 
 
 async def test_nodes_groups_projects_and_variables_are_changed(

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from html import unescape
 from pathlib import Path
@@ -16,6 +17,7 @@ import httpx
 import msgspec
 import pytest
 
+from gossamer.control.stats import INTAKE
 from gossamer.dashboard.app import OWN_ROUTES
 from gossamer.dashboard.crawl_section import ROUTES
 from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
@@ -543,6 +545,46 @@ async def test_a_rejected_request_is_shown_with_its_reason_mended_and_sent_again
         assert re.search(r'role="alert">[^<]+<', refused.text)
     shown = (await service.http.get("/v1/topics")).json()
     assert {"name": topics.incoming, "messages": 1, "is_of_requests": True} in shown["items"]
+
+
+async def test_a_rejected_request_names_its_crawl_and_needs_attention_until_it_is_sent_again(service: Service) -> None:
+    bus, topics = service.context.bus, service.context.topics
+    message = '{"appid": "shop", "crawlid": "spring", "url": "http://a.test/", "maxdepth": -1}'
+    letter = {"topic": topics.incoming, "message": message, "message_encoding": "text", "field": "maxdepth",
+              "reason": "must be at least 0", "timestamp": time.time(), "id": "x", "resent": {}}  # fmt: skip
+    assert "rejected" not in await text(service, "/")
+    await bus.publish(topics.dead_letter, [msgspec.json.encode(letter)])
+    await service.context.counters.add(INTAKE, {"fail": 1})
+    overview = await text(service, "/")
+    assert "not sent again: 1. shop/spring: maxdepth: must be at least 0." in overview
+    assert "Nothing needs attention" not in overview
+    page = await text(service, "/bus")
+    assert f"shop/spring · {topics.incoming} · " in page
+    assert "Sent again" not in page
+    form = dict(re.findall(r'name="(topic|message_encoding|letter)" value="([^"]*)"', page))
+    assert (await service.http.post("/ui/bus/replay", data={**form, "message": "{}"})).status_code == 303
+    page = await text(service, "/bus")
+    assert re.search(r"Sent again <time [^>]*>[^<]*</time> \(local 127.0.0.1\)", page)
+    assert "rejected" not in await text(service, "/")
+    [listed] = (await service.http.get("/v1/dead-letters")).json()["items"]
+    assert (listed["id"], listed["resent"]["actor"]) == (form["letter"], "local")
+    key = f"{{{service.context.prefix}:resent}}:{listed['id']}"
+    assert 0 < await service.context.shards.command(key, "TTL", key) <= 30 * 86400
+    unknown = await service.http.post("/v1/dead-letters/replay", json={**form, "message": "{}", "letter": "x" * 32})
+    assert unknown.status_code == 400
+
+
+async def test_each_topic_says_what_it_holds(service: Service) -> None:
+    topics = service.context.topics
+    names = (*topics.requests, topics.crawled, topics.crawled_by("shop"), topics.outbound, topics.outbound_to("shop"),
+             topics.dead_letter, topics.history, topics.changes)  # fmt: skip
+    for name in names:
+        await service.context.bus.publish(name, [b"{}"])
+    page = await text(service, "/bus")
+    rows = dict(re.findall(r'<tr><td>(demo\.\w+)(?: .*?)?</td><td class="reason">([^<]*)</td>', page))
+    assert rows.keys() == set(names)
+    assert len(set(rows.values())) == len(names)
+    assert "–" not in rows.values()
 
 
 async def test_records_and_rejections_of_other_programs_are_shown_whatever_their_fields_are(service: Service) -> None:

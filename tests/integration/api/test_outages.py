@@ -87,7 +87,7 @@ async def test_a_dashboard_says_soon_that_the_frontier_hangs_and_shows_what_is_k
                     return "" if is_told and shown in page and "</html>" in page else f"{path}: {page}"
 
                 report = "crawl/report/page?appid=shop&crawlid=prices"
-                assert "No crawl needs attention" not in (await service.http.get("/ui/")).text
+                assert "Nothing needs attention" not in (await service.http.get("/ui/")).text
                 asked = (told(*each) for each in (*pages.items(), (report, "No report can be made now: ")))
                 assert [wrong for wrong in await asyncio.gather(*asked) if wrong] == []
     await history.close()

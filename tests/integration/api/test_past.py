@@ -231,12 +231,12 @@ async def test_the_overview_has_crawls_that_have_ended_with_failures(past: Servi
     await submit(past, "one", url="http://a.test/")
     worker = await past.frontier.open_leaseholder(pool="shared", spiders=["link"])
     [lease] = await worker.lease(limit=1)
-    assert "No crawl needs attention." in await text(past, "/")
+    assert "Nothing needs attention." in await text(past, "/")
     await worker.settle([Settlement(lease, Outcome.FAILED, "http_500")])
     await worker.close()
     await until_listed(past, "one", state="finished")
     page = await text(past, "/")
-    assert "No crawl needs attention." not in page
+    assert "Nothing needs attention." not in page
     assert re.search(r">one</a> \(finished, .*: failed requests: 1\.", page)
 
 
