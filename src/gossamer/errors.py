@@ -39,6 +39,8 @@ class BadInput(GossamerError):
     def __init__(self, detail: str = "", *, option: str = "") -> None:
         """`detail`: the message, without the name of the option."""
         super().__init__(f"{label(option)}: {detail}" if option else detail)
+        self.fault = detail
+        """The message without the name of the option."""
         self.option = option
         """Option whose value cannot be used, as programs write it. Empty: the message names what it is about."""
 

@@ -96,6 +96,17 @@ def test_a_page_from_new_to_back(index: PageIndex) -> None:
     assert [kind for _, kind in kinds(index)] == ["new", "changed", "gone", "back", "gone", "back"]
 
 
+@pytest.mark.parametrize(("confirmed", "asked"), [('"a"', '"a"'), ('W/"a"', 'W/"a"'), ("", '"a"'), ('"b"', "")])
+def test_a_page_that_is_confirmed_by_another_tag_is_asked_for_without_conditions(
+    index: PageIndex, confirmed: str, asked: str
+) -> None:
+    index.settle([fetch("a.test/x", 1, body=1, etag='"a"', modified="Wed, 21 Oct 2015 07:28:00 GMT")])
+    index.settle([fetch("a.test/x", 2, Found.NOT_MODIFIED, at=NOW + 9, etag=confirmed)])
+    page = index.page("https://a.test/x")
+    assert page is not None
+    assert (page.facts.etag, bool(page.facts.modified)) == (asked, bool(asked))
+
+
 def test_a_page_that_was_missing_once_is_no_change(index: PageIndex) -> None:
     for visit, found in enumerate((LIVE, Found.MISSING, LIVE), 1):
         index.settle([fetch("a.test/x", visit, found, body=7, at=NOW + visit)])

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -49,6 +50,8 @@ class Served:
         self.answers: Counter[tuple[str, int]] = Counter()
         self.delay = 0.0
         self.without_validators: set[str] = set()
+        self.never_modified: set[str] = set()
+        """Paths that are always answered with 304, whatever was asked."""
         served = self
 
         class Handler(SimpleHTTPRequestHandler):
@@ -57,7 +60,10 @@ class Served:
             def do_GET(self) -> None:
                 if served.delay:
                     time.sleep(served.delay)
-                super().do_GET()
+                if self.path in served.never_modified:
+                    self.send_response(304)
+                    return self.end_headers()
+                return super().do_GET()
 
             def send_response(self, code: int, message: str | None = None) -> None:
                 served.answers[self.path, int(code)] += 1
@@ -202,6 +208,20 @@ def test_an_archive_refers_to_the_response_that_a_page_confirms(tmp_path: Path, 
     assert revisit["WARC-Refers-To-Date"][:19] == response["WARC-Date"][:19]
 
 
+def test_a_page_that_is_not_modified_without_having_been_fetched_has_failed(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html", links=("a.html",))
+    write(site, "a.html")
+    site.never_modified.add("/a.html")
+    recrawl(tmp_path, site)
+    [failed] = [one for one in records_of(tmp_path / "out.jsonl") if one.url.endswith("/a.html")]
+    assert isinstance(failed, PageRecord)
+    assert (failed.success, failed.reason, failed.status_code) == (False, "http_304", 304)
+    assert list(told(changes(tmp_path, site)).values()) == ["new"]
+    site.never_modified.clear()
+    recrawl(tmp_path, site)
+    assert list(told(changes(tmp_path, site)).values()) == ["new", "new"]
+
+
 def test_equal_bytes_without_validators_are_no_change(tmp_path: Path, site: Served) -> None:
     write(site, "index.html", links=("a.html",))
     write(site, "a.html")
@@ -260,6 +280,14 @@ def test_versions_are_kept_and_compared(tmp_path: Path, site: Served) -> None:
     kept = [json.loads(line) for line in lines("crawls", "history", f"{site.url}/", "--json")]
     assert [version["hash"] for version in kept] == [found[2]["new_hash"], found[1]["new_hash"]]
     assert "Another second." in "".join(lines("crawls", "history", f"{site.url}/", "--show", kept[1]["hash"]))
+
+
+def test_a_difference_of_versions_that_are_not_kept_is_said_to_be_missing(tmp_path: Path, site: Served) -> None:
+    for text in ("One sentence.", "Another one."):
+        write(site, "index.html", text)
+        recrawl(tmp_path, site)
+    done = subprocess.run(command("changes", "--diff"), cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    assert "A crawl with --versions N keeps the last N." in done.stderr
 
 
 def test_a_cursor_that_does_not_exist_is_refused(tmp_path: Path, site: Served) -> None:
@@ -362,20 +390,23 @@ def test_a_crawl_without_end_visits_pages_again_until_it_is_interrupted_and_goes
 
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(
-            command("crawl", f"{site.url}/", "--recrawl", "--ignore-robots", *EVERY_TWO_SECONDS, *FLAGS),
+            command("crawl", f"{site.url}/", "--recrawl", *EVERY_TWO_SECONDS, *(one for one in FLAGS if one != "-q")),
             cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
-    def interrupt(process: subprocess.Popen[str]) -> None:
+    def interrupt(process: subprocess.Popen[str]) -> str:
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=100)
         assert process.returncode == 130, output
+        assert "was interrupted; nothing is lost." in output
+        assert "Resume with: " in output
+        return output
 
     first = start()
     wait_for(first, lambda: site.answers["/a.html", 304] >= 2)
     write(site, "a.html", "other")
     wait_for(first, lambda: site.answers["/a.html", 200] == 2)
-    interrupt(first)
+    assert "status codes: 200 3, 304 " in interrupt(first)  # of all rounds
     write(site, "a.html", "third")
     second = start()
     wait_for(second, lambda: site.answers["/a.html", 200] == 3)
@@ -440,10 +471,17 @@ def test_a_round_visits_only_what_is_due_and_says_how_many(tmp_path: Path, site:
     assert "0 of 2 pages were due. The next one is due in " in summary
     assert "--recrawl-all visits all." in summary
     assert site.statuses() == {}
+    assert "pages" not in summary.replace("0 of 2 pages", "")  # nothing of the round before
     assert "2 of 2 pages were due. The budget allowed 1 visit." in said(
         "--recrawl-rule", "/ every=1s", "--recrawl-min", "1s", "--budget", "1/1h"
     )
     assert site.statuses() == {304: 1}
+    assert "The budget allowed 0 visits of 2 pages." in said("--recrawl-all", "--budget", "1/1h")
+    plain = [one for one in FLAGS if one != "-q"]
+    done = subprocess.run(
+        command("crawl", f"{site.url}/", *plain), cwd=tmp_path, capture_output=True, text=True, timeout=110
+    )
+    assert "To fetch what has changed since, repeat the command with --recrawl-once." in done.stdout
 
 
 def test_a_given_url_that_never_gave_a_page_is_tried_in_each_round(tmp_path: Path, site: Served) -> None:
@@ -461,6 +499,7 @@ def test_a_given_url_that_never_gave_a_page_is_tried_in_each_round(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        (("--recrawl-rule", "/x window=* 1 * * *"), "the visits begin when the command does. Omit the window"),
         (("--budget", "many"), "--budget: cannot read 'many'. Write VISITS/TIME"),
         (("--recrawl-min", "2d", "--recrawl-max", "1d"), "--recrawl-min: 2d is longer than --recrawl-max, 1d."),
         (("--recrawl",), "--recrawl: it goes on for ever. Omit it or --recrawl-once."),
@@ -535,6 +574,10 @@ def test_commands_tell_how_fresh_pages_are_and_when_they_are_visited(tmp_path: P
     assert visits["due"] > visits["fetched"]
     assert visits["interval"] > 0
     assert "  visits   live, fetched" in output_of("why", f"{site.url}/a.html")
+    recrawl(tmp_path, site, "--budget", "3/1h")  # of which two are spent
+    why = [output_of("why", f"{site.url}/{name}") for name in ("", "a.html")]
+    assert sum("  found    yes: the page index has it" in one for one in why) == 1
+    assert sum("  found    yes\n" in one for one in why) == 1
     name = json.loads(output_of("crawls", "list", "--json"))["crawls"][0]["crawl_id"]
     output_of("crawls", "delete", name, "--yes")
     assert not list((tmp_path / ".gossamer" / "fresh").iterdir())
@@ -654,6 +697,41 @@ def test_parts_of_a_sitemap_index_are_read_when_their_dates_move(tmp_path: Path,
     assert round_of() == ({"sitemap": 1, "one": 0, "two": 1}, {"c.html": "new"})
 
 
+def test_a_single_round_visits_a_page_whose_change_its_sitemap_announces(tmp_path: Path, site: Served) -> None:
+    def dated(**dates: str) -> str:
+        entries = (
+            f"<url><loc>{site.url}/{name}.html</loc><lastmod>{day}</lastmod></url>" for name, day in dates.items()
+        )
+        return f"<urlset>{''.join(entries)}</urlset>"
+
+    def said() -> str:
+        rules = ("--recrawl-rule", "xml every=1s", "--recrawl-min", "1s", "--sitemaps")
+        done = subprocess.run(
+            command("crawl", f"{site.url}/", "--recrawl-once", *(one for one in FLAGS if one not in dropped), *rules),
+            cwd=tmp_path, capture_output=True, text=True, timeout=110,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    dropped = "--ignore-robots", "-q"
+    write(site, "index.html")
+    for name in ("a.html", "b.html"):
+        write(site, name)
+    write_text(site, "robots.txt", f"Sitemap: {site.url}/map.xml")
+    write_text(site, "map.xml", dated(a="2026-01-01", b="2026-01-02"))
+    assert "4 pages" in said()
+    write(site, "a.html", "other")
+    write_text(site, "map.xml", dated(a=f"{datetime.now(UTC) + timedelta(minutes=5):%FT%TZ}", b="2026-01-02"))
+    until = time.monotonic() + 60
+    site.answers.clear()
+    while site.answers["/map.xml", 200] == 0:  # not due within its first second
+        assert time.monotonic() < until
+        summary = said()
+    assert (site.answers["/a.html", 200], site.answers["/b.html", 200] + site.answers["/b.html", 304]) == (1, 0)
+    assert "  2 pages, " in summary
+    assert "1 change: 1 changed." in summary
+
+
 def test_feeds_that_pages_name_are_sources_of_new_pages(tmp_path: Path, site: Served) -> None:
     def feed(*names: str) -> None:
         items = "".join(f"<item><link>{site.url}/{name}</link></item>" for name in names)
@@ -694,10 +772,10 @@ def test_pages_that_are_overdue_are_not_visited_all_at_once() -> None:
     assert pace.allowed(0.5) == Pace.MOST_VISITS
 
 
-@pytest.mark.parametrize("option", ["--budget", "--index"])
-def test_options_of_a_crawl_that_is_not_kept_up_to_date_are_refused(option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("option", "value"), [("--budget", "5/1d"), ("--index", "a"), ("--recrawl-min", "2h")])
+def test_options_of_a_crawl_that_is_not_kept_up_to_date_are_refused(option: str, value: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        command("crawl", "http://127.0.0.1:1/", *FLAGS, option, "5/1d"),
+        command("crawl", "http://127.0.0.1:1/", *FLAGS, option, value),
         cwd=tmp_path, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
     assert done.returncode == 2

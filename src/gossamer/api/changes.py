@@ -175,12 +175,19 @@ def _announce(store: IndexStore, crawl: CrawlId, name: str, given: list[str]) ->
         kept = kept_crawl(index)
         if kept is None:
             raise not_found(f"the crawl {crawl} is not kept up to date any more")
-        domain, scope = registered_domain(domain_name(name)), scope_of(kept.terms)
+        try:
+            named = domain_name(name)
+        except BadInput as error:
+            raise bad_request(str(error), where="host") from None
+        domain, scope = registered_domain(named), scope_of(kept.terms)
         if domain not in index.domains():
             raise bad_request(f"the crawl {crawl} has no page of {name}", where="host")
-        urls = [from_user_input(url) for url in given]
+        try:
+            urls = [from_user_input(url) for url in given]
+        except BadInput as error:
+            raise bad_request(str(error).removesuffix("."), where="urlList") from None
         for url in urls:
-            if host(url) != domain_name(name):
+            if host(url) != named:
                 raise bad_request(f"{url} is not a URL of {name}", where="urlList")
             if (reason := scope.reason(url)) is not None:
                 raise bad_request(f"{url} is out of the scope of the crawl ({reason})", where="urlList")
@@ -211,7 +218,7 @@ def _changes(store: IndexStore, crawl: CrawlId, since: int, limit: int) -> list[
         try:
             return index.changes(since, limit)
         except BadInput as error:
-            raise bad_request(error.detail.removesuffix("."), where="since") from None
+            raise bad_request(error.fault.removesuffix("."), where="since") from None
 
 
 def _freshness(store: IndexStore, crawl: CrawlId) -> CrawlFreshness:

@@ -347,7 +347,7 @@ class Summary(CrawlResult):
         `unknown`."""
         if self.lost:
             return "lost"
-        if self.interrupted and not self.finished:
+        if self.interrupted and (self.is_endless or not self.finished):
             return "interrupted"
         return self.info.state if self.info else "unknown"
 
@@ -365,7 +365,8 @@ class Summary(CrawlResult):
                 + (f" ({tally.repeated_items:,} more repeat their keys)" if tally.repeated_items else "")
             )
             lines += response_lines(tally)
-        if self.info is not None:
+        # A round over nothing has the counts of the round before.
+        if self.info is not None and not (self.already_finished and self.may_be_empty):
             pages = self.info.pages
             if self._state() == "interrupted" and (tally.abandoned or pages.fetched < tally.pages):
                 lines.append(f"  written in all: {counted(pages.fetched, 'page')}; pages not written are fetched again")
@@ -449,6 +450,8 @@ class Summary(CrawlResult):
         state = self.info.state if self.info else None
         if state is CrawlState.EXPIRED:
             return f"The crawl {self.crawl_id} has {'already ' if self.already_finished else ''}expired."
+        if self.is_endless and self.interrupted and self.finished:
+            return f"The crawl {self.crawl_id} was interrupted; nothing is lost."
         if self.already_finished:
             is_round = self.may_be_empty
             return f"The crawl {self.crawl_id} {'has nothing to fetch now' if is_round else 'is already finished'}."

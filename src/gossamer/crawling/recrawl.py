@@ -22,6 +22,7 @@ from gossamer.fresh.index import PageIndex, Round
 from gossamer.fresh.page import Change, IndexedPage
 from gossamer.fresh.rounds import RoundPlanner, RoundSize, shortfall_sentence
 from gossamer.fresh.scopes import SCOPE_FIELDS, TAKEN_FIELDS, ScopeChange, page_test
+from gossamer.model.info import summed
 from gossamer.option_names import named
 from gossamer.policy.words import counted, duration_text
 from gossamer.settings import Settings
@@ -83,11 +84,15 @@ class Recrawl:
             cursor = self._read = await asyncio.to_thread(index.last_change)
             self._has_begun = True
             await self._adopt_scope(index)
+            whole: CrawlResult | None = None
             while True:
                 result = await self._run_round(index, planner)
+                if self._is_endless:
+                    result.is_endless = True
+                    whole = result = result if whole is None else _together(whole, result)
                 found = RoundResult(result, await asyncio.to_thread(index.count_changes, cursor))
-                if not self._is_endless and not visits_all:
-                    result.notes += await asyncio.to_thread(_size_sentences, index, planner.size)
+                if not self._is_endless:
+                    result.notes += await asyncio.to_thread(_size_sentences, index, planner.size, visits_all)
                 if not self._control.was_interrupted and not result.lost:
                     await self._plan_visits(planner)
                     if self._is_endless:
@@ -148,9 +153,11 @@ class Recrawl:
                 current = await asyncio.to_thread(planner.begin)
                 result = await self._visit(index, current, planner)
         is_over = result.finished and not result.interrupted and not result.already_finished
-        # In a crawl without an end, a page that is missing is due again soon.
-        missing = 0 if self._is_endless or not is_over else await asyncio.to_thread(planner.confirm_missing, current)
-        if missing:
+        # In a crawl without an end, later rounds visit pages of which a change is announced, or that are missing.
+        if is_over and not self._is_endless and (await asyncio.to_thread(planner.visit_announced, current)) > 0:
+            result = _together(result, await self._visit(index, current, planner, retries_seeds=False))
+            is_over = result.finished and not result.interrupted
+        if is_over and not self._is_endless and (await asyncio.to_thread(planner.confirm_missing, current)) > 0:
             confirmed = await self._visit(index, current, planner, retries_seeds=False)
             is_over = confirmed.finished and not confirmed.interrupted
         if is_over or (result.already_finished and opened is not None):
@@ -192,11 +199,35 @@ class Recrawl:
             await asyncio.sleep(_POLL_SECONDS)
 
 
-def _size_sentences(index: PageIndex, size: RoundSize) -> list[str]:
+def _together(first: CrawlResult, second: CrawlResult) -> CrawlResult:
+    """Return the result of two runs of one command."""
+    info = second.info
+    if info is not None and first.info is not None:
+        both = first.info.spiders, info.spiders
+        spiders = {name: summed(one[name] for one in both if name in one) for name in both[0] | both[1]}
+        info = msgspec.structs.replace(info, spiders=spiders, started=first.info.started)
+    return msgspec.structs.replace(
+        second,
+        info=info,
+        tally=first.tally.plus(second.tally),
+        seconds=first.seconds + second.seconds,
+        missing=first.missing | second.missing,
+        unwritten=first.unwritten or second.unwritten,
+        already_finished=first.already_finished and second.already_finished,
+    )
+
+
+def _size_sentences(index: PageIndex, size: RoundSize, visits_all: bool) -> list[str]:
     """Return how many pages were due in a single round, for a person. Empty: it was the first one, or the rest of an
-    interrupted one."""
+    interrupted one; or, with `visits_all`, the budget allowed to visit all pages."""
     if not size.pages:
         return []
+    if visits_all:
+        return (
+            [f"The budget allowed {counted(size.most, 'visit')} of {counted(size.pages, 'page')}."]
+            if size.most < size.pages
+            else []
+        )
     sentence = f"{size.due:,} of {counted(size.pages, 'page')} {'was' if size.due == 1 else 'were'} due."
     if size.most < size.due:
         sentence += f" The budget allowed {counted(size.most, 'visit')}."

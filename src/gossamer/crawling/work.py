@@ -129,6 +129,8 @@ class CrawlResult(msgspec.Struct):
     """Number of requests that had failed before this command, which it fetched again."""
     already_finished: bool = False
     """True: the crawl had ended before this command, which fetched nothing."""
+    is_endless: bool = False
+    """True: the crawl is kept up to date until it is interrupted. The counts are those of all rounds of the command."""
     may_be_empty: bool = False
     """True: this was a round over pages that were fetched before. None of them may be due, or all may be gone."""
     unwritten: bool = False

@@ -880,6 +880,14 @@ class PageIndex:
         with self._database.transaction(locks="rounds"):
             return self._choose(current, f"state = {PageState.MISSING:d}", [], self.allowed(most, budget))
 
+    def visit_announced(self, current: Round, now: float, *, most: int, budget: VisitBudget | None = None) -> int:
+        """Let a round, all of whose visits are settled, also visit the pages that have become due since it began and
+        that it has not visited: sitemaps announced a change. Otherwise as `confirm_missing`."""
+        condition = f"due BETWEEN ? AND ? AND fetched <= ? AND state <> {PageState.GONE:d}"
+        begun = _stored(current.begun)
+        with self._database.transaction(locks="rounds"):
+            return self._choose(current, condition, [begun, _stored(now), begun], self.allowed(most, budget))
+
     def has_page(self) -> bool:
         """Return whether a page was ever received."""
         never = int(PageState.FAILED), int(PageState.REFUSED)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gossamer.fresh.validators import packed_date
+from gossamer.fresh.validators import opaque_tag, packed_date
 from gossamer.policy.change_rates import History, Observation
 from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits, interval, jittered, page_weight, smoothed
 from gossamer.policy.sketches import share_changed
@@ -221,7 +221,7 @@ class Change(msgspec.Struct, omit_defaults=True, kw_only=True):
     change: ChangeKind
     at: float
     """Unix time of the fetch that found it."""
-    since: float = 0.0
+    since: float = 0  # an int, as `fetched` is: a field that is its default is left out
     """Unix time of the fetch before. 0: there was none."""
     what: tuple[str, ...] = ()
     """Levels at which the page differs: `bytes`, `text`, `items`, `links`, `redirect`."""
@@ -318,8 +318,11 @@ def _enter(
         case Found.NOT_MODIFIED if facts.body:
             was_redirected = _is_redirected(page)
             page.state, facts.misses, facts.target = PageState.LIVE, 0, 0
-            _observe(facts, Observation(seconds, False), before)
-            _take_validators(facts, fetch, keep=True)
+            if fetch.etag and facts.etag and opaque_tag(fetch.etag) != opaque_tag(facts.etag):
+                facts.etag, facts.modified = "", 0  # it confirms another version: the next visit asks for the page
+            else:
+                _observe(facts, Observation(seconds, False), before)
+                _take_validators(facts, fetch, keep=True)
             if before is PageState.GONE:
                 return ChangeKind.BACK, ()
             return (ChangeKind.CHANGED, ("redirect",)) if was_redirected else (ChangeKind.UNCHANGED, ())

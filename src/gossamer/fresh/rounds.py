@@ -191,6 +191,12 @@ class RoundPlanner:
         number."""
         return self._index.confirm_missing(current, most=self._most(), budget=self._budget())
 
+    def visit_announced(self, current: Round) -> int:
+        """Let a single round also visit the pages whose change a sitemap has announced meanwhile, as the budget allows.
+        Returns their number."""
+        now = self._index.clock()
+        return self._index.visit_announced(current, now, most=self._most(), budget=self._budget())
+
     def end(self, current: Round) -> None:
         """End a round, whose run is over."""
         self._index.end_round(current, self._index.clock(), window=self._options.budget_seconds)

@@ -26,6 +26,11 @@ def validators(headers: Mapping[str, list[str]]) -> tuple[str, str]:
     return found["etag"], found["last-modified"]
 
 
+def opaque_tag(etag: str) -> str:
+    """Return an entity tag without the mark of a weak one: tags of one content may differ in it."""
+    return etag.removeprefix("W/")
+
+
 def packed_date(text: str) -> int | str:
     """Return a date as Unix time if it can be written again exactly, else as it is; 0 for an empty text."""
     if not text:

@@ -110,14 +110,14 @@ class CrawlInfo(msgspec.Struct):
     @property
     def pages(self) -> SpiderCounts:
         """Counts of all spiders together, without assets."""
-        return _sum([part for name, part in self.spiders.items() if name != ASSET_SPIDER])
+        return summed([part for name, part in self.spiders.items() if name != ASSET_SPIDER])
 
     def total(self) -> SpiderCounts:
         """Return the counts of all spiders and of the assets together."""
-        return _sum(self.spiders.values())
+        return summed(self.spiders.values())
 
 
-def _sum(parts: Iterable[SpiderCounts]) -> SpiderCounts:
+def summed(parts: Iterable[SpiderCounts]) -> SpiderCounts:
     """Return the sum of these counts, as a new object."""
     whole = SpiderCounts()
     for part in parts:

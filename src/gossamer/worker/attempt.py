@@ -233,6 +233,11 @@ class Attempt:
         except (Exception, SystemExit) as error:  # as of `parse`
             self.page_error = error
 
+    @property
+    def is_conditional(self) -> bool:
+        """True: the response may be that the page is as it was (304)."""
+        return any(name.lower() in _CONDITIONAL for name, _ in self.headers())
+
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return the headers of the next request: the crawl's, as far as this URL may receive them, overridden by the
         request's own, and the cookies."""

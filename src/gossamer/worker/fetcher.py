@@ -71,7 +71,7 @@ from gossamer.telemetry.tally import WorkerCounts
 from gossamer.worker.attempt import MAX_HOPS, Attempt
 from gossamer.worker.context import Context, Contexts
 from gossamer.worker.drops import drop_reason
-from gossamer.worker.page import PAGE_OVERHEAD_BYTES, PageReader, output_size
+from gossamer.worker.page import NOT_MODIFIED, PAGE_OVERHEAD_BYTES, PageReader, output_size
 from gossamer.worker.proxies import WorkerProxies
 from gossamer.worker.records import LARGE_BYTES, NO_TEXT, bare_record, page_record, wire_of, without_long_body
 from gossamer.worker.robots import RobotsChecker, RobotsPostponed, RobotsRefused
@@ -452,7 +452,7 @@ class Fetcher:
         try:
             if location is not None:
                 finished = await self._follow_redirect(attempt, fetched, location)
-            elif 200 <= fetched.status < 400:
+            elif 200 <= fetched.status < 400 and (fetched.status != NOT_MODIFIED or attempt.is_conditional):
                 finished = await self._read_page(attempt, fetched)
             else:
                 finished = await self._handle_error_status(attempt, fetched)
@@ -668,7 +668,8 @@ class Fetcher:
         return self._fail(attempt, error.kind, str(error), error.response)
 
     async def _handle_error_status(self, attempt: Attempt, fetched: FetchResponse) -> FinishedLease:
-        """Return the result of a request whose response is not a page: 4xx, 5xx and unknown statuses."""
+        """Return the result of a request whose response is not a page: 4xx, 5xx and unknown statuses, and 304 where
+        nothing was said to be known."""
         retry_after = None
         if fetched.status in _BLOCKING_STATUSES:
             value = first_header(fetched.headers, "retry-after")

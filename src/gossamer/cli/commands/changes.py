@@ -83,16 +83,22 @@ def changes(
     is told twice has the same id.
     """
     index = _open(options.load_settings(given), crawl_id, app)
+    lacks_versions = False
     try:
         while found := index.changes(since, _CHANGES_AT_ONCE):
             for change in found:
                 lines = _difference(index, change) if diff else []
+                lacks_versions = lacks_versions or (diff and not lines and "text" in change.what)
                 terminal.print_result(_json_line(change, "\n".join(lines) if diff else None) if json else _line(change))
                 for line in () if json else lines:
                     terminal.print_result(f"       {line}")
             since = found[-1].cursor
     finally:
         index.close()
+    if lacks_versions:
+        terminal.say(
+            "Of some changes, the versions of the page are not kept. A crawl with --versions N keeps the last N."
+        )
 
 
 @options.takes("data_dir")
@@ -151,7 +157,7 @@ def fresh(crawl_id: CrawlIdOption = None, app: AppOption = None, *, json: option
     terminal.print_result(f"{counted(found.rounds, 'round')}; the last change has the cursor {found.cursor}.")
     for one in found.domains:
         terminal.print_result(
-            f"{one.domain}: {one.live:,} pages, {one.gone:,} gone, {one.due:,} due; fetched "
+            f"{one.domain}: {counted(one.live, 'page')}, {one.gone:,} gone, {one.due:,} due; fetched "
             f"{duration_text(one.mean_age)} ago on average, at most {duration_text(one.longest_age)}"
         )
         if one.visits_a_day is not None:
@@ -226,4 +232,4 @@ def _line(change: Change) -> str:
     share = "" if change.share is None else f"; {change.share:.0%} of the text"
     more = f" ({', '.join(change.what)}{share})" if change.what else ""
     target = f" -> {change.target}" if change.target else ""
-    return f"{change.cursor:>6} {change.change:<8} {change.pattern or change.url}{target}{more}"
+    return f"{change.cursor:>6} {change.change:<9} {change.pattern or change.url}{target}{more}"

@@ -37,6 +37,7 @@ from gossamer.settings.fetch import DEFAULT_USER_AGENT
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import check_outputs
 from gossamer.telemetry import logs
+from gossamer.wiring.frontier import read_note
 from gossamer.wiring.outputs import table_options
 from gossamer.wiring.plan import Plan, keeps_index
 
@@ -225,12 +226,19 @@ async def run_crawl(
     if summary.finished and not summary.already_finished:
         summary.notes += _hints(settings, plan, summary)
     if summary.already_finished and not keeps_index(settings):
-        summary.notes.append("To crawl it again, repeat the command with --fresh.")
-    elif summary.finished:
+        summary.notes.append(_how_to_repeat(settings, name))
+    elif summary.finished and not summary.is_endless:
         summary.notes += _notes_of_failures(settings, plan, summary)
     elif summary.interrupted and not summary.lost:
         summary.notes.append(f"Resume with: {resume_command()}")
     return summary
+
+
+def _how_to_repeat(settings: Settings, crawl_id: str) -> str:
+    """Return how a crawl that has finished is crawled again, for a person."""
+    if (note := read_note(settings.data_dir, crawl_id)) is not None and note.index:
+        return "To fetch what has changed since, repeat the command with --recrawl-once."
+    return "To crawl it again, repeat the command with --fresh."
 
 
 async def _run_rounds(

@@ -453,6 +453,8 @@ def _seen_text(found: dict[str, Any]) -> str:
     in_scope = found["scope"].startswith(_IN_SCOPE) or found["scope"] == _PROJECT_RULES
     if found["known"]["seen"]:
         return "yes" if in_scope else "yes: it was submitted; the scope is for links and redirects"
+    if found["visits"]:
+        return "yes: the page index has it; it is no request of the last run"
     if found["scope"] == _PROJECT_RULES:
         return "no: no request for it has reached the scheduler"
     if not in_scope:
