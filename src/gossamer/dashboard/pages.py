@@ -80,6 +80,11 @@ def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2]
 
 
+def _named_time(name: str) -> int | None:
+    """Return the time that a version is named for, in epoch seconds, as by scrapyd-client. None: it has another name."""
+    return int(name) if len(name) == 10 and name.isascii() and name.isdigit() else None
+
+
 def _with_code(text: str) -> Markup:
     """Return a text in which what stands between backticks is code."""
     return Markup("").join(
@@ -92,6 +97,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "duration": _duration,
     "iso_utc": _iso_utc,
     "last_line": _last_line,
+    "named_time": _named_time,
     "number": _number,
     "plain": _plain,
     "size": _size,

@@ -1,8 +1,11 @@
 """Projects: versions and their deployment, spiders, limits, variables. Values of secrets are never shown."""
 
 import asyncio
+from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
+from zipfile import is_zipfile
 
 from starlette.responses import Response
 
@@ -34,12 +37,15 @@ _UNSET_WHEN_EMPTY: Final = frozenset({"max_running", "keep_logs_days", "keep_ite
 _WHOLE: Final = frozenset({"max_running", "retries", "memory_limit", "min_items", "max_errors"})
 
 
-async def show_list(page: DashboardPage, *, fault: str = "", status_code: int = 200) -> Response:
-    """Return a page of the projects that the visitor may see, the latest first, with the form that deploys one."""
+async def show_list(
+    page: DashboardPage, *, fault: str = "", status_code: int = 200, given: Mapping[str, str] | None = None
+) -> Response:
+    """Return a page of the projects that the visitor may see, the latest first, with the form that deploys one.
+    `given`: what was typed into it."""
     projects, after = await latest(page, "/v1/projects")
     return page.render(
         "projects.html", projects=projects, after=after, fault=fault, server=page.platform.server,
-        status_code=status_code,
+        given=given or {}, status_code=status_code,
     )  # fmt: skip
 
 
@@ -94,15 +100,17 @@ async def deploy(page: DashboardPage) -> Response:
         del content
         project, version = (form.get(name, [b""])[0].decode("utf-8", "replace").strip() for name in _FORM_FIELDS)
         artefact = form.get(b"artefact", [b""])[0]
-        version = version or version_name("", Path())
+        given = {"project": project, "version": version}
         if not (project and artefact):
-            return await show_list(page, fault=page.texts("projects.incomplete"), status_code=400)
-        query = {"project": project, "version": version, "wait_seconds": _WAIT_SECONDS}
+            return await show_list(page, fault=page.texts("projects.incomplete"), status_code=400, given=given)
+        query = {"project": project, "version": version or version_name("", Path()), "wait_seconds": _WAIT_SECONDS}
         try:
             call = ApiCall("POST", "/v1/versions", query, artefact, "application/zip")
             await page.platform.send(call, seconds=_DEPLOY_SECONDS)
         except ApiRefused as error:
-            return await show_list(page, fault=page.detail(error), status_code=error.status)
+            is_archive = error.status != 400 or await asyncio.to_thread(is_zipfile, BytesIO(artefact))
+            fault = page.detail(error) if is_archive else page.texts("projects.no_archive")
+            return await show_list(page, fault=fault, status_code=error.status, given=given)
     return page.go("/project", project=project)
 
 

@@ -680,8 +680,23 @@ async def test_nodes_groups_projects_and_variables_are_changed(
     assert "pinned one, 1." in (await client.get("/ui/project", params={"project": _PROJECT})).text
 
 
+@_ON_SQLITE
+async def test_a_version_that_a_time_names_has_the_time_beside_it(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    await database.write(lambda c: _fill_one_page(c, "1767225600", ["s"]))
+    await database.write(lambda c: projects.add_version(c, "shop", "20260101", digest="x", file="shop/x.egg"))
+    for path in ("project?project=shop", "projects"):
+        page = (await client.get(f"/ui/{path}")).text
+        assert re.search(r"1767225600 <time [^>]*>2026-01-01 00:00:00 UTC<", page), path
+        assert not re.search(r"20260101 <time", page)
+    assert "Deploy a new version" in (page := (await client.get("/ui/project?project=shop")).text)
+    assert "Pin keeps a version the default" in page
+
+
 async def test_a_bad_upload_is_told(client: httpx.AsyncClient) -> None:
     empty = await client.post("/ui/project/deploy", data={"project": "shop"}, files={"artefact": ("a", b"")})
+    assert 'name="project" value="shop"' in empty.text
     assert (empty.status_code, "Give a project" in _alert(empty)) == (400, True)
     form = {"project": "shop", "version": "1"}
     no_node = await client.post("/ui/project/deploy", data=form, files={"artefact": ("a.egg", b"an egg")})

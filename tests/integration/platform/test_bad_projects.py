@@ -1,6 +1,7 @@
 """A project may do anything while its spiders are listed: that breaks its version with the reason, and nothing else."""
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +100,15 @@ def test_two_spiders_of_one_name_and_a_broken_module_are_reported(server: Scrapy
     assert (version["state"], version["warnings"]) == ("ready", answer["warnings"])
 
 
+def test_a_page_shows_the_traceback_of_a_refused_upload_as_it_is(server: Scrapyd) -> None:
+    form = {"data": {"project": "traced"}, "files": {"artefact": ("a.egg", egg("raise RuntimeError('<boom>')"))}}
+    page = server.client.post("/ui/project/deploy", **form)
+    shown = re.findall(r'<div class="fault" role="alert">(.*?)<pre[^>]*>(.*?)</pre>', page.text, re.DOTALL)
+    assert len(shown) == 1, page.text
+    assert "&lt;boom&gt;" in shown[0][0]
+    assert re.search(r"\n  File .*\n", shown[0][1])
+
+
 @pytest.mark.parametrize("name", ["../up", "a/b", "..", "x" * 300, "a\0b"])
 def test_names_that_are_no_file_names_are_refused(server: Scrapyd, name: str) -> None:
     for names in ({"project": name, "version": "1"}, {"project": "names", "version": name}):
@@ -123,5 +133,13 @@ def test_an_upload_that_is_refused_leaves_nothing(server: Scrapyd, tmp_path: Pat
         refused = server.client.post("/v1/versions", params={"project": "bad", "version": "1"}, content=content)
         assert refused.status_code == 400
         assert server.deploy(content, project="bad")["message"].startswith("egg is not a ZIP file")
+        form = {"data": {"project": "bad", "version": "7"}, "files": {"artefact": ("a.egg", content or b"x")}}
+        page = server.client.post("/ui/project/deploy", **form)
+        assert (page.status_code, "Choose the file ending in .egg" in page.text, "curl" in page.text) == (
+            400,
+            True,
+            False,
+        )
+        assert 'name="version" value="7"' in page.text
     assert set(os.listdir(server.folder / "dbs/gossamer/uploads")) == before
     assert "bad" not in [each["name"] for each in server.client.get("/v1/projects").json()]
