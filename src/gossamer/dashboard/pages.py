@@ -81,7 +81,7 @@ def _last_line(text: str) -> str:
 
 
 def _named_time(name: str) -> int | None:
-    """Return the time that a version is named for, in epoch seconds, as by scrapyd-client. None: it has another name."""
+    """Return the time for which scrapyd-client named a version, in epoch seconds. None: it has another name."""
     return int(name) if len(name) == 10 and name.isascii() and name.isdigit() else None
 
 
