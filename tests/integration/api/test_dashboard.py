@@ -24,7 +24,7 @@ from gossamer.dashboard.sessions import COOKIE, SESSION_SECONDS, Sessions
 from gossamer.fetch.robots_service import RobotsRecord, pack
 from gossamer.history.audit import HistoryAudit
 from gossamer.history.store import HistoryStore
-from gossamer.model.crawl import CrawlId
+from gossamer.model.crawl import Crawl, CrawlId
 from gossamer.model.info import CrawlInfo
 from gossamer.model.request import Outcome, Settlement
 from gossamer.policy.robots import RobotsOutcome
@@ -254,6 +254,21 @@ async def test_a_crawl_without_a_depth_says_before_and_after_that_it_follows_no_
         page = await text(service, "/crawl", appid="shop", crawlid=crawlid)
         assert ("followed no links" in page) is is_told, fields
         assert page.count("like=further") == 1 + is_told
+
+
+async def test_a_crawl_that_is_idle_before_it_finishes_says_so(service: Service) -> None:
+    await service.frontier.open_crawl(Crawl(id=CrawlId("shop", "idle"), idle_seconds=60.0))
+    await submit(service, "idle")
+    assert 'class="state running"' in await text(service, "/crawls")
+    worker = await service.frontier.open_leaseholder(pool="shared", spiders=["link"])
+    [lease] = await worker.lease(limit=1)
+    assert 'class="state running"' in await text(service, "/crawls")
+    await worker.settle([Settlement(lease, Outcome.FETCHED)])
+    await worker.close()
+    for path in ("/", "/crawls", "/crawl"):
+        page = await text(service, path, appid="shop", crawlid="idle")
+        assert 'class="state finishing">finishing<' in page
+    assert "the crawl finishes in some seconds" in page
 
 
 async def until_finished(service: Service, crawlid: str) -> CrawlInfo:
