@@ -20,6 +20,7 @@ from gossamer.model.messages.history import CrawlEnded, RequestFailed
 from gossamer.model.request import Outcome, Settlement
 from gossamer.services.historian import Historian
 from gossamer.telemetry.metrics import Metrics
+from tests.servers.browser import browser
 from tests.servers.valkey import Server
 
 from .conftest import Service, Start, running
@@ -252,6 +253,33 @@ async def test_the_overview_has_the_speed_of_the_service_over_time(past: Service
     assert (await past.http.get("/v1/rates", params={"minutes": 1441})).status_code == 400
     shown = unescape(re.findall(r'data-rates="([^"]*)"', await text(past, "/"))[0])
     assert decode(shown.encode())[-2:] == found["items"]
+
+
+_DRAWN = """((at) => {  // opaque points in the column of a chart that stands for a time
+    const rates = JSON.parse(document.getElementById('rates').dataset.rates);
+    const chart = document.querySelector('.chart'), canvas = chart.querySelector('canvas');
+    const area = chart.querySelector('.u-over').getBoundingClientRect(), whole = canvas.getBoundingClientRect();
+    const share = (at - rates[0].at) / (Date.now() / 1000 - rates[0].at);
+    const x = (area.left + share * area.width - whole.left) * canvas.width / whole.width;
+    const column = canvas.getContext('2d').getImageData(Math.round(x), 0, 1, canvas.height).data;
+    return column.filter((value, place) => (place & 3) === 3 && value > 0).length;
+})(%d)"""
+
+
+async def test_a_chart_has_a_gap_where_no_service_ran(past: Service, history: HistoryStore, tmp_path: Path) -> None:
+    minute = int(time.time() // 60)
+    for ago in (*range(60, 45, -1), *range(30, 0, -1)):
+        await history.record_service_rate(ServiceRate(minute - ago, 5.0, 0))
+
+    def drawn() -> list[int]:
+        with browser(tmp_path / "browser") as page:
+            page.open(f"{str(past.http.base_url).rstrip('/')}/ui/")
+            page.wait("document.querySelector('.chart .u-legend')?.innerText.includes(':')")
+            return [page.evaluate(_DRAWN % ((minute - ago) * 60 + 20)) for ago in (52, 38, 15)]
+
+    before, gap, after = await asyncio.to_thread(drawn)
+    assert min(before, after) > 50
+    assert gap < 10
 
 
 async def test_a_url_is_explained(past: Service) -> None:

@@ -2,7 +2,7 @@
 // gauges, and a rate from its count of fetched pages.
 "use strict";
 (() => {
-  const HEIGHT = 180, LIVE_POINTS = 300, LEAST_SECONDS = 60;
+  const HEIGHT = 180, LIVE_POINTS = 300, LEAST_SECONDS = 60, PAUSE_SECONDS = 150;
   const style = getComputedStyle(document.documentElement);
   const color = (name) => style.getPropertyValue(name).trim();
   const language = document.documentElement.lang;
@@ -22,6 +22,15 @@
   const past = rates ? JSON.parse(rates.dataset.rates) : [];
   const points = past.map((point) => ({ ...point, rate: point.pages_per_second }));
   const charts = [...document.querySelectorAll(".chart")].map(chart);
+
+  function withGaps(shown) { // an empty point in each pause, so that no line is drawn over it
+    const distances = shown.slice(1).map((point, place) => point.at - shown[place].at).sort((one, other) => one - other);
+    const pause = Math.max(PAUSE_SECONDS, 3 * (distances[distances.length >> 1] || 0));
+    return shown.flatMap((point, place) => {
+      const before = place ? shown[place - 1].at : point.at;
+      return point.at - before > pause ? [{ at: (before + point.at) / 2 }, point] : [point];
+    });
+  }
 
   function describe(place, values) { // for people who do not see it
     if (!values.length) return;
@@ -46,7 +55,7 @@
     return () => {
       const last = points.at(-1); // an empty point before the only ones: the axis of a single one would show years
       const isShort = last && last.at - points[0].at < LEAST_SECONDS;
-      const shown = isShort ? [{ at: last.at - LEAST_SECONDS }, ...points] : points;
+      const shown = isShort ? [{ at: last.at - LEAST_SECONDS }, ...points] : withGaps(points);
       const values = shown.map((point) => point[place.dataset.value] ?? null);
       const limits = limit.map(() => shown.map((point) => point[place.dataset.limit] ?? null));
       plot.setData([shown.map((point) => point.at), values, ...limits]);
