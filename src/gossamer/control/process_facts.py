@@ -23,6 +23,9 @@ _DIAGNOSIS_SECONDS: Final = 30.0
 """Time for which a diagnosis is kept: making one takes milliseconds."""
 
 
+_IDLE: Final = "no request waits"
+
+
 class ProcessFacts(msgspec.Struct, omit_defaults=True):
     """Facts about one process."""
 
@@ -77,7 +80,11 @@ class OwnFacts:
             last = recording.measurements[-1]
             self._facts.cpu, self._facts.lag_seconds = last.cpu / last.seconds, last.lag
             self._facts.pages_per_second = last.page_responses / last.seconds
-            self._diagnose(recording)
+            if _is_idle(last):
+                self._facts.finding, self._facts.advice = _IDLE, ""
+                self._diagnosed_at = float("-inf")
+            else:
+                self._diagnose(recording)
         return self._fields()
 
     def _fields(self) -> dict[str, Any]:
@@ -95,6 +102,12 @@ class OwnFacts:
         finding = diagnose(msgspec.structs.replace(recording, measurements=latest))
         self._facts.finding = finding.summary if finding else ""
         self._facts.advice = finding.advice.text if finding else ""
+
+
+def _is_idle(last: Measurement) -> bool:
+    """Return whether a worker had no request in an interval, and none that waited for its turn."""
+    waits = last.scheduler or last.resting or last.capped
+    return not (waits or last.attempts or last.downloader or last.scraper or last.pipelines or last.browser)
 
 
 _decode = msgspec.json.Decoder(ProcessFacts).decode

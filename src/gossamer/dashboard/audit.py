@@ -46,6 +46,8 @@ async def show(page: DashboardPage) -> Response:
         entries=shown,
         faults=faults,
         has_sections=len(sections) > 1,
+        unknown=[name for name in page.query if name not in {*_CHOSEN, "part", *(each.name for each in sections)}],
+        chosen=_CHOSEN,
         is_chosen=any(page.query.get(name) for name in _CHOSEN),
         more=page.address(**ends) if len(entries) > len(shown) else "",
     )

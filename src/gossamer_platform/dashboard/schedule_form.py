@@ -15,6 +15,7 @@ from gossamer_platform.dashboard.jobs import number_of, pairs_of
 
 RULES: Final = ("cron", "every", "at")
 """Fields of which exactly one is filled in."""
+_RULE_NAMES: Final = {"cron": "schedules.rule_cron", "every": "schedules.rule_every", "at": "schedules.rule_at"}
 OF_JOBS: Final = ("spider", "version", "arguments", "settings", "priority", "if_running")
 """Fields that only schedules of jobs have."""
 _FIELDS: Final = ("time_zone", *RULES, "start", "end", "jitter", "missed", "crawl", *OF_JOBS)
@@ -86,8 +87,11 @@ def _given(page: DashboardPage, form: Mapping[str, str], names: Sequence[str], z
 
 def _check_rule(page: DashboardPage, form: Mapping[str, str]) -> None:
     """Raise ApiRefused unless a form has exactly one rule."""
-    if sum(bool(form.get(name, "").strip()) for name in RULES) != 1:
+    given = [page.texts(_RULE_NAMES[name]) for name in RULES if form.get(name, "").strip()]
+    if not given:
         raise ApiRefused(400, page.texts("schedules.one_rule"))
+    if len(given) > 1:
+        raise ApiRefused(400, page.texts("schedules.several_rules", names=", ".join(given)))
 
 
 def _field(page: DashboardPage, form: Mapping[str, str], name: str, zone: ZoneInfo) -> Any:

@@ -400,6 +400,8 @@ async def test_a_condition_for_items_may_have_a_comma(
     query = {"id": "1", "filter": "name=shoe, red\r\nprice>5\r\n"}
     page = (await client.get("/ui/job/items", params=query)).text
     assert re.findall(r"<tr><td>([^<]*)</td><td>([^<]*)</td></tr>", page) == [("shoe, red", "9")]
+    none = (await client.get("/ui/job/items", params={**query, "filter": "price 9"})).text  # a field of that name
+    assert "No item fits. Conditions have the forms <code>price=10</code>" in none
     export = unescape(re.findall(r'href="([^"]*form=csv[^"]*)"', page)[0])
     assert (await client.get(export)).text.splitlines()[1:] == ['"shoe, red",9']
 
@@ -513,7 +515,9 @@ async def test_a_schedule_is_made_paused_run_and_deleted(client: httpx.AsyncClie
     assert await _go(client, "/schedule/change", id=number, action="delete") == "/ui/schedules"
     assert (await client.get(f"/v1/schedules/{number}")).status_code == 404
     both = await client.post("/ui/schedules/create", data={**form, "every": "5"})
-    assert (both.status_code, "one of the three" in _alert(both)) == (400, True)
+    assert (both.status_code, "these are: the cron line, the minutes." in _alert(both)) == (400, True)
+    none = await client.post("/ui/schedules/create", data={**form, "cron": ""})
+    assert (none.status_code, "one of the three" in _alert(none)) == (400, True)
 
 
 class _Form(HTMLParser):
@@ -590,7 +594,7 @@ async def test_a_form_changes_only_those_fields_of_a_schedule_that_were_changed_
         assert changed["next"][0] < "2998"  # the only time of before is no beginning of the new rule
     faults: list[tuple[dict[str, str], str]] = [
         ({"cron": "x", "every": "", "at": ""}, '<a href="#f-cron">'),
-        ({"cron": "@daily", "every": "5"}, "of the three"),
+        ({"cron": "@daily", "every": "5"}, "these are: the cron line, the minutes"),
         ({"time_zone": "Nowhere"}, '<a href="#f-time_zone">Time zone</a>: '),
         ({"end": "soon"}, "soon"),
         ({"jitter": "x"}, "</a>: cannot read x. Write a number"),
@@ -645,7 +649,9 @@ async def test_the_overview_tells_nodes_that_are_draining_from_none(
     assert "Nothing needs attention" not in without
     await database.write(lambda c: nodes.register_node(c, NewNode("n", "f", "i", 1, [], "", ""), limit_seconds=60))
     await _go(client, "/node/change", name="n", action="drain")
-    assert "All nodes are draining" in (await client.get("/ui/")).text
+    draining = (await client.get("/ui/")).text
+    assert "All nodes are draining" in draining
+    assert re.search(r'<strong>1</strong><span class="label">of these draining: 1</span>', draining)
     await _go(client, "/node/change", name="n", action="undrain")
     assert "Nothing needs attention." in (await client.get("/ui/")).text
 

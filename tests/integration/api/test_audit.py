@@ -229,6 +229,13 @@ async def test_pages_are_newest_first_and_can_be_filtered(audited: Service) -> N
     assert (await audited.http.get("/v1/audit", params={"cursor": "x"})).status_code == 400
 
 
+async def test_the_page_names_parameters_that_are_no_filters(audited: Service) -> None:
+    await audited.http.patch("/v1/domains/a.test", json={"hits": 1})
+    page = (await audited.http.get("/ui/audit", params={"who": "nobody", "crawls": "9"})).text
+    assert "change nothing: who. Filters are actor, action, subject." in page
+    assert "change nothing" not in (await audited.http.get("/ui/audit?actor=local&part=live")).text
+
+
 async def test_a_service_with_a_token_names_it_and_one_without_a_history_has_no_audit(
     start: Start, history: HistoryStore
 ) -> None:

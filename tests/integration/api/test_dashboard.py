@@ -400,12 +400,14 @@ async def test_a_change_of_a_policy_is_previewed(service: Service) -> None:
 async def test_a_domains_policy_is_shown_and_changed(service: Service) -> None:
     page = await text(service, "/domain", domain="a.test")
     assert "at most 1 in 1 s." in page
+    assert '<span class="label">the default policy</span>' in page
     change = {"domain": "a.test", "hits": "7", "window": "2.5", "blacklisted": "yes"}
     changed = await service.http.post("/ui/domain/change", data=change)
     assert changed.status_code == 303
     assert "The change is made." in (await service.http.get(changed.headers["location"])).text
     policy = (await service.http.get("/v1/domains/a.test")).json()["policy"]
     assert (policy["hits"], policy["window"], policy["blacklisted"]) == (7, 2.5, True)
+    assert "the default policy</span>" not in await text(service, "/domain", domain="a.test")
     assert "a.test" in await text(service, "/domains")
     refused = await service.http.post("/ui/domain/change", data={"domain": "a.test", "hits": "0"})
     assert "hits" in re.findall(r'role="alert"[^>]*>(.*?)</div>', refused.text)[0]
