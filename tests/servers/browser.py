@@ -240,6 +240,17 @@ def beyond_the_keyboard(chromium: Browser) -> list[str]:
     return found
 
 
+def beyond_the_sides(chromium: Browser) -> list[str]:
+    """Return the buttons in tables of a page that a person sees only after scrolling sideways."""
+    found: list[str] = chromium.evaluate("""
+        [...document.querySelectorAll('td :is(button, .button)')].filter(each => {
+            const {left, right} = each.getBoundingClientRect();
+            return each.checkVisibility() && (left < 0 || right > window.innerWidth);
+        }).map(each => each.outerHTML.slice(0, 200))
+    """)
+    return found
+
+
 def unusable(chromium: Browser) -> list[Any]:
     """Return what axe finds wrong on a page."""
     chromium.evaluate(f"{_AXE}; 0")

@@ -28,7 +28,7 @@ from gossamer.model.crawl import Crawl, CrawlId
 from gossamer.model.info import CrawlInfo
 from gossamer.model.request import Outcome, Settlement
 from gossamer.policy.robots import RobotsOutcome
-from tests.servers.browser import beyond_the_keyboard, browser, unusable
+from tests.servers.browser import beyond_the_keyboard, beyond_the_sides, browser, unusable
 
 from .conftest import Service, Start
 
@@ -925,15 +925,16 @@ async def test_every_page_can_be_used_and_runs_no_script_of_others(
             for path in (*(f"{roots[0]}/{path}" for path in paths), f"{roots[1]}/audit"):
                 chrome.open(path)
                 chrome.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-                found, faults = unusable(chrome), chrome.faults()
+                found, faults, hidden = unusable(chrome), chrome.faults(), beyond_the_sides(chrome)
                 too_wide = chrome.evaluate("document.documentElement.scrollWidth - window.innerWidth")
                 if (
                     found
                     or faults
                     or too_wide > 0
+                    or hidden
                     or chrome.evaluate("!!document.querySelector('main :is(img, script)')")
                 ):
-                    wrong.append((path, found, faults, too_wide))
+                    wrong.append((path, found, faults, too_wide, hidden))
                 if (width, scheme) == (1280, "light"):
                     chrome.size(640)  # as at 200 % zoom
                     if chrome.evaluate("document.documentElement.scrollWidth > window.innerWidth"):

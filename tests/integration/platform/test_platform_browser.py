@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.servers.browser import Browser, beyond_the_keyboard, browser, unusable
+from tests.servers.browser import Browser, beyond_the_keyboard, beyond_the_sides, browser, unusable
 from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -93,9 +93,9 @@ def test_every_page_can_be_used_and_runs_no_script_of_others(
         chromium.open(f"http://127.0.0.1:{server.port}/ui/{path}")
         faults = [fault for fault in chromium.faults() if path != "nothing" or "404" not in fault]
         too_wide = chromium.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-        found = unusable(chromium)
-        if faults or found or too_wide > 0:
-            wrong.append((path, faults, found, too_wide))
+        found, hidden = unusable(chromium), beyond_the_sides(chromium)
+        if faults or found or too_wide > 0 or hidden:
+            wrong.append((path, faults, found, too_wide, hidden))
         if (width, scheme) == (1280, "light"):
             chromium.size(640)  # as at 200 % zoom
             if chromium.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
