@@ -319,6 +319,43 @@ def test_a_budget_that_is_too_small_is_told_with_the_one_that_would_do(index: Pa
     assert found.needed * DAY_SECONDS == pytest.approx(2)
 
 
+def test_rules_leave_the_rest_of_a_budget_to_the_other_pages(index: PageIndex) -> None:
+    month = 30 * DAY_SECONDS
+    index.follow(RevisitOptions(rules=(RevisitRule(match="/old/", shortest=month, longest=3 * month),)))
+    names = [f"a.test/{folder}/{number}" for folder in ("old", "new") for number in range(10)]
+    index.settle([fetch(name, number + 1, body=1) for number, name in enumerate(names)])
+    assert index.plan(10 / DAY_SECONDS) == []
+    new, old = index.page("https://a.test/new/1"), index.page("https://a.test/old/1")
+    assert new is not None
+    assert old is not None
+    assert index.interval(old) == month
+    assert index.interval(new) == pytest.approx(DAY_SECONDS / (1 - 1 / 30), rel=0.001)
+    assert index.planned_rate * DAY_SECONDS == pytest.approx(10)
+    assert index.outlooks()["a.test"].fetches * DAY_SECONDS == pytest.approx(10)
+    index.plan(None)  # a visit a day for each page that may have one
+    assert index.interval(new) == pytest.approx(DAY_SECONDS, rel=0.001)
+
+
+def test_fixed_intervals_that_a_budget_cannot_reach_are_told(index: PageIndex) -> None:
+    index.follow(RevisitOptions(rules=(RevisitRule(match="/news/", shortest=3600.0, longest=3600.0),)))
+    index.settle([fetch(f"a.test/news/{number}", number + 1, body=1) for number in range(10)])
+    [found] = index.plan(10 / DAY_SECONDS)
+    assert found.visits_a_day == 240
+
+
+def test_a_rule_plans_no_more_visits_than_there_are_single_rounds(index: PageIndex) -> None:
+    index.settle([fetch(f"a.test/news/{number}", number + 1, body=1) for number in range(10)])
+    rules = (RevisitRule(match="/news/", shortest=3600.0, longest=3600.0),)
+    single_rounds(
+        index,
+        RevisitOptions(rules=rules, budget_visits=10, budget_seconds=DAY_SECONDS),
+        [NOW + day * DAY_SECONDS for day in range(1, 6)],
+        lambda *_: False,
+    )
+    [found] = index.outlooks().values()
+    assert (found.needed, round(found.fetches * DAY_SECONDS, 1)) == (0.0, 10.0)
+
+
 def test_a_redirect_leads_to_a_page_of_its_own(index: PageIndex) -> None:
     index.settle([fetch("a.test/x", 1, body=1)])
     moved = fetch("a.test/x", 2, Found.REDIRECTED, at=NOW + 9, target="https://a.test/y")

@@ -499,7 +499,6 @@ def test_a_given_url_that_never_gave_a_page_is_tried_in_each_round(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--recrawl-rule", "/x window=* 1 * * *"), "the visits begin when the command does. Omit the window"),
         (("--budget", "many"), "--budget: cannot read 'many'. Write VISITS/TIME"),
         (("--recrawl-min", "2d", "--recrawl-max", "1d"), "--recrawl-min: 2d is longer than --recrawl-max, 1d."),
         (("--recrawl",), "--recrawl: it goes on for ever. Omit it or --recrawl-once."),

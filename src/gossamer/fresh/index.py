@@ -57,7 +57,9 @@ from gossamer.policy.revisits import (
     DAY_SECONDS,
     BudgetTooSmall,
     IntervalLimits,
+    PageClass,
     classes_of,
+    least_rate,
     outlook,
     price_for,
     spent,
@@ -133,6 +135,8 @@ _TEMPLATE_LEVELS: Final = frozenset(("bytes", "links"))
 _JUDGES: Final = frozenset((Found.CONTENT, Found.NOT_MODIFIED, Found.MISSING, Found.GONE))
 """Results of fetches that show whether an announced change was one."""
 _packed = msgspec.msgpack.Encoder().encode
+_RatesByLimits = dict[IntervalLimits, list[tuple[float, float]]]
+"""Change rates and weights of pages, by the limits of their intervals."""
 _facts = msgspec.msgpack.Decoder(IndexedFacts).decode
 _change = msgspec.msgpack.Decoder(Change).decode
 
@@ -779,9 +783,9 @@ class PageIndex:
                 if rate is not None
             }
         schedule = self._schedules.get(page.domain, self.schedule)
-        if (rule := self._rules.of(page.url)).shortest or rule.longest:
-            schedule = msgspec.structs.replace(schedule, limits=limits_of(rule, schedule.limits))
-        if rule.level in ("items", "links"):
+        if (limits := self._limits_of(page.url)) != schedule.limits:
+            schedule = msgspec.structs.replace(schedule, limits=limits)
+        if (rule := self._rules.of(page.url)).level in ("items", "links"):
             schedule = msgspec.structs.replace(schedule, no_training=LEVELS[rule.level])
         return schedule
 
@@ -789,13 +793,20 @@ class PageIndex:
         """Return the seconds between two visits of a page, without jitter and windows."""
         return page.interval(self._schedule_of(page))
 
-    def _rates(self) -> dict[int, list[tuple[float, float]]]:
-        """Return by domain the change rates and weights of its pages, without those that are gone."""
-        pages: dict[int, list[tuple[float, float]]] = {}
+    def _rates(self) -> dict[int, _RatesByLimits]:
+        """Return by domain, and by their limits, the change rates and weights of its pages, without those that are
+        gone."""
+        pages: dict[int, _RatesByLimits] = {}
         for found in self._batches("state <> ?", [int(PageState.GONE)]):
             for page in found:
-                pages.setdefault(page.domain, []).append((page.rate, page.weight))
+                limits = self._limits_of(page.url)
+                pages.setdefault(page.domain, {}).setdefault(limits, []).append((page.rate, page.weight))
         return pages
+
+    def _limits_of(self, url: str) -> IntervalLimits:
+        """Return the limits of a page, by its rule."""
+        rule = self._rules.of(url)
+        return limits_of(rule, self.schedule.limits) if rule.shortest or rule.longest else self.schedule.limits
 
     def outlooks(self) -> dict[str, DomainOutlooks]:
         """Return by name what is to be expected of the domains that have a price."""
@@ -805,11 +816,11 @@ class PageIndex:
         for number, name, price, rate in self._database.rows("SELECT number, name, price, rate FROM domains"):
             if price is None:
                 continue
-            classes = classes_of((own or rate, weight) for own, weight in pages.get(number, ()))
+            classes = _classes(pages.get(number, {}), rate)
             now = outlook(classes, price, limits)
             doubled = price_for(classes, 2 * now.fetches, limits)
             more = outlook(classes, doubled if isinstance(doubled, float) else price, limits)
-            needed = sum(one.number for one in classes) / limits.longest if price >= _HIGHEST_PRICE else 0.0
+            needed = least_rate(classes, limits) if price >= _HIGHEST_PRICE else 0.0
             found[name] = DomainOutlooks(now.fetches, now.freshness, more.freshness, needed)
         return found
 
@@ -883,6 +894,8 @@ class PageIndex:
     def visit_announced(self, current: Round, now: float, *, most: int, budget: VisitBudget | None = None) -> int:
         """Let a round, all of whose visits are settled, also visit the pages that have become due since it began and
         that it has not visited: sitemaps announced a change. Otherwise as `confirm_missing`."""
+        if self._rules.has_windows:
+            self._wait_for_windows(now, most, 0.0)
         condition = f"due BETWEEN ? AND ? AND fetched <= ? AND state <> {PageState.GONE:d}"
         begun = _stored(current.begun)
         with self._database.transaction(locks="rounds"):
@@ -958,19 +971,20 @@ class PageIndex:
         budget cannot reach the longest age. `budget`: fetches per second of all domains, which share it by their pages;
         None: one a day for each page."""
         pages, limits = self._rates(), self.schedule.limits
-        total, planned = sum(map(len, pages.values())), 0.0
+        numbers = {domain: sum(map(len, some.values())) for domain, some in pages.items()}
+        total, planned = sum(numbers.values()), 0.0
         shortfalls: list[BudgetShortfall] = []
         names: dict[int, str] = dict(self._database.rows("SELECT number, name FROM domains"))
         for domain, some in pages.items():
-            rates = [rate for rate, _ in some if rate]
+            rates = [rate for alike in some.values() for rate, _ in alike if rate]
             mean = math.exp(sum(map(math.log, rates)) / len(rates)) if rates else self.schedule.expected_rate
-            classes = classes_of((rate or mean, weight) for rate, weight in some)
-            share = len(some) / min(DAY_SECONDS, limits.longest) * _A_LITTLE_MORE
+            classes = _classes(some, mean)
+            share = sum(len(alike) / own.clamped(DAY_SECONDS) for own, alike in some.items()) * _A_LITTLE_MORE
             if budget is not None:
-                share = budget * len(some) / total
+                share = budget * numbers[domain] / total
             found_price = price_for(classes, share, limits)
             if isinstance(found_price, BudgetTooSmall):
-                shortfalls.append(BudgetShortfall(names[domain], len(some), found_price.needed))
+                shortfalls.append(BudgetShortfall(names[domain], numbers[domain], found_price.needed))
                 found_price = _HIGHEST_PRICE
             planned += spent(classes, found_price, limits)
             self._database.run("UPDATE domains SET price = ?, rate = ? WHERE number = ?", [found_price, mean, domain])
@@ -1071,6 +1085,15 @@ class PageIndex:
             change.cursor = int(number)
             found.append(change)
         return found
+
+
+def _classes(pages: _RatesByLimits, expected: float) -> list[PageClass]:
+    """Return the classes of the pages of a domain. `expected`: change rate of pages without an estimate."""
+    return [
+        one._replace(limits=limits)
+        for limits, alike in pages.items()
+        for one in classes_of((rate or expected, weight) for rate, weight in alike)
+    ]
 
 
 def _stored(moment: float) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from gossamer.fresh.index import BudgetShortfall, PageIndex, Round, VisitBudget
 from gossamer.fresh.page import IndexedPage, PageKind
 from gossamer.fresh.validators import conditional_headers
-from gossamer.model.crawl import Crawl, QueryOrder, RevisitOptions, Terms
+from gossamer.model.crawl import Crawl, QueryOrder, RevisitOptions, RevisitRule, Terms
 from gossamer.model.request import Batch, Payload, pack
 from gossamer.policy.priorities import LOWEST_PRIORITY, PRIORITY_STEP
 from gossamer.policy.revisits import DAY_SECONDS
@@ -122,6 +122,12 @@ class RoundSize(NamedTuple):
     """Largest number of pages that the round may visit."""
 
 
+def _at_least(rule: RevisitRule, seconds: float) -> RevisitRule:
+    """Return a rule whose times are at least so long."""
+    shortest, longest = (given and max(given, seconds) for given in (rule.shortest, rule.longest))
+    return msgspec.structs.replace(rule, shortest=shortest, longest=longest)
+
+
 class RoundPlanner:
     """Begins and ends the rounds of a crawl.
 
@@ -156,7 +162,13 @@ class RoundPlanner:
         if self._is_endless:
             return index.begin_round(now, most=most, budget=self._budget())
         habit = index.habit_seconds(now)
-        index.follow(msgspec.structs.replace(options, shortest=min(max(options.shortest, habit), options.longest)))
+        index.follow(
+            msgspec.structs.replace(
+                options,
+                shortest=min(max(options.shortest, habit), options.longest),
+                rules=tuple(_at_least(rule, habit) for rule in options.rules),
+            )
+        )
         if index.fact(_PLANNED) != _text(options):  # else the pages were planned after the round before
             self.plan()
         ahead, pages = habit / 2, index.count()

@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 DAY_SECONDS: Final = 86_400.0
 _ROUNDS: Final = 60
 """Steps of the search for a price; each halves the error of its logarithm."""
+_ROUNDED: Final = 1 + 1e-9
+"""Error of sums of rates, which may be those of the budget exactly."""
 _CLASSES_PER_DOUBLING: Final = 16
 """Classes into which `classes_of` divides change rates for each factor of two: all pages of one have nearly equal
 rates, so that millions of pages cost as much as some hundred."""
@@ -41,6 +43,8 @@ class PageClass(NamedTuple):
     weight: float = 1.0
     number: int = 1
     """Number of the pages."""
+    limits: IntervalLimits | None = None
+    """Limits of these pages. None: those that a function gets for all."""
 
 
 def page_weight(*, importance: float = 1.0, links_per_fetch: float = 0.0) -> float:
@@ -100,14 +104,14 @@ def price_for(pages: Sequence[PageClass], budget: float, limits: IntervalLimits)
 
     Where the budget is larger than the shortest interval of all pages lets them use, the price is so low that all have
     the shortest interval."""
-    count = sum(one.number for one in pages)
-    if not count:
+    if not pages:
         return 1.0
-    if (needed := count / limits.longest) > budget:
+    if (needed := least_rate(pages, limits)) > budget * _ROUNDED:
         return BudgetTooSmall(needed)
     # With r = 1 / shortest, the price of a page is at most weight / r * (change rate) / (r + change rate) < weight / r;
     # below the lowest price all pages are at the shortest interval, above the highest at the longest.
-    low, high = 1e-30, 2 * limits.longest * max(one.weight for one in pages) + 1.0
+    longest = max((one.limits or limits).longest for one in pages)
+    low, high = 1e-30, 2 * longest * max(one.weight for one in pages) + 1.0
     for _ in range(_ROUNDS + 20):
         price = math.sqrt(low * high)
         if spent(pages, price, limits) > budget:
@@ -119,7 +123,16 @@ def price_for(pages: Sequence[PageClass], budget: float, limits: IntervalLimits)
 
 def spent(pages: Iterable[PageClass], price: float, limits: IntervalLimits) -> float:
     """Return the fetches per second of all pages at this price."""
-    return sum(one.number / interval(one.change_rate, weight=one.weight, price=price, limits=limits) for one in pages)
+    return sum(one.number / _interval_of(one, price, limits) for one in pages)
+
+
+def least_rate(pages: Iterable[PageClass], limits: IntervalLimits) -> float:
+    """Return the fetches per second that reach the longest age of each page."""
+    return sum(one.number / (one.limits or limits).longest for one in pages)
+
+
+def _interval_of(one: PageClass, price: float, limits: IntervalLimits) -> float:
+    return interval(one.change_rate, weight=one.weight, price=price, limits=one.limits or limits)
 
 
 def expected_freshness(change_rate: float, seconds: float) -> float:
@@ -160,7 +173,7 @@ def outlook(pages: Sequence[PageClass], price: float, limits: IntervalLimits) ->
         return DomainOutlook(1.0, 0.0, 0.0)
     freshness = age = 0.0
     for one in pages:
-        seconds = interval(one.change_rate, weight=one.weight, price=price, limits=limits)
+        seconds = _interval_of(one, price, limits)
         share = one.weight * one.number / total
         freshness += share * expected_freshness(one.change_rate, seconds)
         age += share * expected_age(one.change_rate, seconds)

@@ -516,22 +516,17 @@ def check_recrawl(settings: Settings, *, fresh: bool) -> None:
     if crawl.recrawl and crawl.recrawl_once:
         raise BadInput(f"it goes on for ever. Omit it or {named('recrawl_once', True)}.", option="recrawl")
     if crawl.recrawl_once and crawl.recrawl_window:
-        raise _no_window("recrawl_window")
+        raise BadInput(
+            f"with {label('recrawl_once')}, the visits begin when the command does. Omit it, or write "
+            f"{named('recrawl', True)}.",
+            option="recrawl_window",
+        )
     if fresh:
         raise BadInput(
             "a crawl that is kept up to date does not begin anew. Omit the option; or delete the crawl with gossamer "
             "crawls delete, and its outputs.",
             option="fresh",
         )
-
-
-def _no_window(option: str) -> BadInput:
-    """Return the error of a window in a crawl of single rounds."""
-    return BadInput(
-        f"with {label('recrawl_once')}, the visits begin when the command does. Omit the window, or write "
-        f"{named('recrawl', True)}.",
-        option=option,
-    )
 
 
 _CONFIRM_SECONDS = 600.0
@@ -555,9 +550,6 @@ def revisit_options(settings: Settings) -> RevisitOptions | None:
         _check_window(crawl.recrawl_window, option="recrawl_window")
     if crawl.recrawl_zone != "UTC":
         _check_zone(crawl.recrawl_zone)
-    rules = tuple(map(parse_revisit_rule, crawl.recrawl_rule))
-    if crawl.recrawl_once and any(rule.window for rule in rules):
-        raise _no_window("recrawl_rule")
     return RevisitOptions(
         shortest=shortest,
         longest=longest,
@@ -565,7 +557,7 @@ def revisit_options(settings: Settings) -> RevisitOptions | None:
         budget_seconds=seconds,
         # One round after the other: the next one is when a person wants it.
         confirm=0.0 if crawl.recrawl_once else min(_CONFIRM_SECONDS, longest),
-        rules=rules,
+        rules=tuple(map(parse_revisit_rule, crawl.recrawl_rule)),
         unchanged=crawl.tell_unchanged,
         versions=crawl.versions,
         window=crawl.recrawl_window,

@@ -29,7 +29,9 @@ WIDE = IntervalLimits(1.0, 1e15)
 DAY = DAY_SECONDS
 
 pages = st.lists(
-    st.builds(PageClass, st.floats(1e-8, 1e-2), st.floats(0.1, 10), st.integers(1, 1000)), min_size=1, max_size=30
+    st.builds(PageClass, st.floats(1e-8, 1e-2), st.floats(0.1, 10), st.integers(1, 1000), st.none()),
+    min_size=1,
+    max_size=30,
 )
 
 
