@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import sqlite3
 import time
 from collections import Counter, deque
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gossamer import __version__
 from gossamer.bus.base import Topics
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadInput, SinkError
@@ -131,6 +133,17 @@ def test_a_visit_that_finds_more_when_it_is_repeated_tells_it_under_another_id(i
     first, second = index.changes(0)
     assert (first.change, second.change) == (ChangeKind.NEW, ChangeKind.CHANGED)
     assert first.id != second.id
+
+
+def test_a_result_that_comes_after_a_later_one_of_its_page_changes_nothing(index: PageIndex) -> None:
+    """The worker with the first one stood still until another had its request, or the page was visited again."""
+    index.settle([fetch("a.test/x", 1, body=1)])
+    index.settle([fetch("a.test/x", 2, body=2, at=NOW + 60)])
+    before, told = index.page("https://a.test/x"), kinds(index)
+    for visit, found in ((2, LIVE), (1, LIVE), (2, Found.MISSING)):
+        assert index.settle([fetch("a.test/x", visit, found, body=1, at=NOW + 30)]) == []
+    assert index.page("https://a.test/x") == before
+    assert kinds(index) == told
 
 
 def test_links_to_known_pages_are_known_whatever_their_state(index: PageIndex) -> None:
@@ -437,6 +450,21 @@ def test_a_clock_that_is_set_back_while_nothing_is_due_delays_no_visit(index: Pa
     assert (planner.next_due() or 0) > now[0]
     now[0] = NOW
     assert NOW < (planner.next_due() or 0) < NOW + 30 * DAY_SECONDS
+
+
+@pytest.mark.parametrize("is_endless", [True, False])
+def test_rounds_by_a_clock_that_was_wrong_do_not_use_up_the_budget(index: PageIndex, is_endless: bool) -> None:
+    now = [NOW + DAY_SECONDS]
+    index.clock = lambda: now[0]
+    index.settle([fetch(f"a.test/{number}", number + 1, body=1) for number in range(5)])
+    options = RevisitOptions(longest=10.0, shortest=10.0, budget_visits=5, budget_seconds=10.0)
+    planner = RoundPlanner(index, options, is_endless=is_endless)
+    planner.end(planner.begin())
+    now[0] = NOW
+    planner = RoundPlanner(index, options, is_endless=is_endless)
+    planner.plan()
+    now[0] += 11
+    assert planner.allowed() == 5
 
 
 def test_rounds_that_count_for_no_budget_are_deleted_and_those_that_do_are_merged(
@@ -886,10 +914,13 @@ def test_a_page_is_due_at_most_a_thousandth_early_and_never_before_its_shortest_
 
 
 def test_an_index_of_a_newer_release_is_refused(index: PageIndex, address: str) -> None:
+    assert index.fact("release") == __version__
     index.note("format", "3")
     index._database.run("DROP INDEX pages_due")
-    with pytest.raises(BadInput, match=r"was written by a newer release of Gossamer\. Upgrade this one"):
-        PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
+    for release, writer in (("9.1", "release 9.1"), ("", "a newer release")):
+        index.note("release", release)
+        with pytest.raises(BadInput, match=f"by {writer} of Gossamer, and this is {re.escape(__version__)}"):
+            PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")
     index._database.run("CREATE INDEX pages_due ON pages (key)")  # nothing was made again
 
 

@@ -5,12 +5,13 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -23,10 +24,12 @@ from warcio.archiveiterator import ArchiveIterator
 import gossamer
 from gossamer.crawling.visits import Visits
 from gossamer.errors import BadInput
-from gossamer.fresh.index import MOST_FEEDS
+from gossamer.fresh.database import index_versions
+from gossamer.fresh.index import MOST_FEEDS, PageIndex
 from gossamer.fresh.rounds import Pace
 from gossamer.model.record import PageRecord
 from tests.servers.crawling import command, records_of
+from tests.servers.postgresql import postgresql
 
 FLAGS = (
     "--rate",
@@ -413,6 +416,49 @@ def test_a_crawl_without_end_visits_pages_again_until_it_is_interrupted_and_goes
     interrupt(second)
     assert site.answers["/", 200] == 1
     assert [change["change"] for change in changes(tmp_path, site)] == ["new", "new", "changed", "changed"]
+
+
+def test_a_crawl_without_end_goes_on_when_the_database_of_its_index_is_back(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html")
+    log = tmp_path / "log"
+    with postgresql() as server, log.open("w") as output:
+        address = server.new_database().replace("+psycopg", "")
+        process = subprocess.Popen(
+            command("crawl", f"{site.url}/", "--recrawl", "--index", address, *EVERY_TWO_SECONDS,
+                    *(flag for flag in FLAGS if flag != "-q")),
+            cwd=tmp_path, stdout=output, stderr=output, text=True,
+        )  # fmt: skip
+        try:
+            wait_for(process, lambda: site.answers["/", 304] >= 1)
+            [name] = index_versions(address)
+            with closing(PageIndex.open(address, name)) as index:
+                wait_for(process, lambda: index.open_round() is None)
+            server.kill()  # while the command waits until the page is due
+            wait_for(process, lambda: "Waiting until it can be used again; nothing is lost." in log.read_text())
+            write(site, "index.html", "other")
+            server.start()
+            wait_for(process, lambda: site.answers["/", 200] == 2)
+            server.kill()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(100) == 130, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_round_of_which_nothing_is_left_is_over_also_when_its_run_is_forgotten(
+    tmp_path: Path, site: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command was killed between the end of the run in the frontier and that of the round in the index."""
+    write(site, "index.html")
+    recrawl(tmp_path, site)
+    [path] = (tmp_path / ".gossamer" / "fresh").glob("*.sqlite")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE rounds SET ended = NULL")
+    site.answers.clear()
+    monkeypatch.setenv("GOSSAMER_RETENTION", "0.01")
+    recrawl(tmp_path, site)
+    assert site.statuses() == {304: 1}
 
 
 def wait_for(process: subprocess.Popen[str], is_reached: Any) -> None:

@@ -201,7 +201,7 @@ class _Crawling(msgspec.Struct):
             before = None
         if (visits := self.start.round) is not None:
             is_running = before is not None and before.state is CrawlState.RUNNING
-            if not await visits.has_visits(is_known=before is not None) and not is_running:
+            if not await visits.has_visits(is_known=before is not None or forgotten) and not is_running:
                 return CrawlResult(identity.crawlid, before, Tally(), 0.0, (), already_finished=True)
             self.start = msgspec.structs.replace(self.start, fresh=not is_running)
         fresh = self.start.fresh

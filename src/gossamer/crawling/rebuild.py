@@ -226,12 +226,16 @@ class Rebuild:
 
     async def _queue_links(self, crawl: RecordedCrawl, index: "PageIndex | None") -> None:
         """Queue the links of all recorded pages, as far as no request for them has a record. `index`: the page index of
-        the crawl, which knows what was fetched; None: it has none."""
+        the crawl, which knows what was fetched; None: it has none. Its pages without a record are fetched again: their
+        worker was killed before it wrote the record and added the links."""
         retrier, outbox = Retrier(Troubles()), Outbox(self._frontier)
         outbox.expects_more = False
         pages: list[FinishedLease] = []
+        recorded: set[int] = set()
         links = 0
         for source, output, record in self._pages("links"):
+            if index is not None:
+                recorded.update(map(index.key, (record.url, record.response_url)))
             if self._lacks_links(source):
                 self._result.pages_without_links += record.success
                 continue
@@ -248,6 +252,11 @@ class Rebuild:
                 await Outlinks(pages, self._frontier, retrier, outbox).ensure_added(pages)
                 pages, links = [], 0
         await Outlinks(pages, self._frontier, retrier, outbox).ensure_added(pages)
+        if index is not None and (again := index.read_again(lambda page: page.was_there and page.key not in recorded)):
+            self._result.sentences.append(
+                f"{counted(again, 'page')} of the page index {'has' if again == 1 else 'have'} no record: the next "
+                f"round fetches {'it' if again == 1 else 'them'} again, for the links."
+            )
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.visits import Visits
 from gossamer.crawling.work import CrawlResult, Observer, WorkControl
+from gossamer.errors import OutputClosed, SinkError
 from gossamer.fresh.index import PageIndex, Round
 from gossamer.fresh.page import Change, IndexedPage
 from gossamer.fresh.rounds import RoundPlanner, RoundSize, shortfall_sentence
@@ -34,6 +35,8 @@ _PAUSE_SECONDS = 1.0
 """Shortest time between two rounds, and between two looks whether a page is due."""
 _POLL_SECONDS = 0.2
 """Interval at which a crawl that waits looks whether it is interrupted."""
+_FAILED_POLLS = 25
+"""Such looks between two attempts while the index or an output is away."""
 
 
 class RoundResult(msgspec.Struct):
@@ -68,6 +71,12 @@ class Recrawl:
         self._reader = reader
         self._is_endless = settings.crawl.recrawl
         self._has_begun = False
+        self._last: CrawlResult | None = None
+        """Result of the last run. None: none has begun to work."""
+        self._whole: CrawlResult | None = None
+        """Result of all rounds of a crawl without an end."""
+        self._is_failing = False
+        """True: the last round was broken off, because the index or an output is away."""
         self._read = 0
         """Cursor of the last change that `new_changes` has yielded."""
         self._told: set[str] = set()
@@ -84,19 +93,18 @@ class Recrawl:
             cursor = self._read = await asyncio.to_thread(index.last_change)
             self._has_begun = True
             await self._adopt_scope(index)
-            whole: CrawlResult | None = None
             while True:
-                result = await self._run_round(index, planner)
-                if self._is_endless:
-                    result.is_endless = True
-                    whole = result = result if whole is None else _together(whole, result)
-                found = RoundResult(result, await asyncio.to_thread(index.count_changes, cursor))
-                if not self._is_endless:
-                    result.notes += await asyncio.to_thread(_size_sentences, index, planner.size, visits_all)
-                if not self._control.was_interrupted and not result.lost:
-                    await self._plan_visits(planner)
-                    if self._is_endless:
-                        await self._wait_until_due(planner)
+                try:
+                    found = await self._next_round(index, planner, cursor)
+                except SinkError as error:
+                    # Nothing was done yet, or the next command will do the rest.
+                    if not self._is_endless or self._last is None or isinstance(error, OutputClosed):
+                        raise
+                    found = RoundResult(self._whole or self._last, {})
+                    await self._wait_after(error)
+                else:
+                    self._is_failing = False
+                result = found.crawl
                 if self._control.was_interrupted:  # by now: the round may have been over before
                     result.interrupted = True
                 if not self._is_endless or result.interrupted or result.lost:
@@ -104,6 +112,32 @@ class Recrawl:
                 self._control.set_working()
         finally:
             index.close()
+
+    async def _next_round(self, index: PageIndex, planner: RoundPlanner, cursor: int) -> RoundResult:
+        """Do a round, and decide about the next visits; in a crawl without an end, wait until one is due. `cursor`: the
+        last change before this command."""
+        result = await self._run_round(index, planner)
+        if self._is_endless:
+            result.is_endless = True
+            self._whole = result = result if self._whole is None else _together(self._whole, result)
+        found = RoundResult(result, await asyncio.to_thread(index.count_changes, cursor))
+        if not self._is_endless:
+            visits_all = self._settings.crawl.recrawl_all
+            result.notes += await asyncio.to_thread(_size_sentences, index, planner.size, visits_all)
+        if not self._control.was_interrupted and not result.lost:
+            await self._plan_visits(planner)
+            if self._is_endless:
+                await self._wait_until_due(planner)
+        return found
+
+    async def _wait_after(self, error: SinkError) -> None:
+        """Tell once that the index or an output is away, and wait a moment. Then the round goes on as after a kill."""
+        if not self._is_failing:
+            self._is_failing = True
+            self._observer.say(f"{error.detail or error}. Waiting until it can be used again; nothing is lost.")
+        for _ in range(_FAILED_POLLS):
+            if not self._control.was_interrupted:
+                await asyncio.sleep(_POLL_SECONDS)
 
     async def _adopt_scope(self, index: PageIndex) -> None:
         """Forget the pages that are out of scope now, let all be read again if something else is taken from them, and
@@ -169,7 +203,7 @@ class Recrawl:
         self, index: PageIndex, current: Round, planner: RoundPlanner, *, retries_seeds: bool = True
     ) -> CrawlResult:
         visits = Visits(index, current, self._plan, planner, retries_seeds=retries_seeds and not self._is_endless)
-        return await engine.run_crawl(
+        self._last = await engine.run_crawl(
             self._settings,
             self._plan,
             start=msgspec.structs.replace(self._start, round=visits, append=True),
@@ -178,6 +212,7 @@ class Recrawl:
             program=self._program,
             reader=self._reader,
         )
+        return self._last
 
     async def _plan_visits(self, planner: RoundPlanner) -> None:
         """Decide anew how often the pages are visited, now and then, and tell about a budget that is too small."""

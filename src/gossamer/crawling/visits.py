@@ -29,8 +29,9 @@ class Visits:
         self._retries_seeds = retries_seeds
 
     async def has_visits(self, *, is_known: bool) -> bool:
-        """Return whether there is something to fetch. `is_known`: the frontier knows the crawl; it may have lost what
-        an earlier command has entered otherwise. May be repeated, as the next."""
+        """Return whether there is something to fetch. `is_known`: the frontier knows the crawl, also if it finished
+        longer ago than crawls are remembered; it may have lost what an earlier command has entered otherwise. May be
+        repeated, as the next."""
         return await asyncio.to_thread(self._has_visits, is_known)
 
     def _has_visits(self, is_known: bool) -> bool:

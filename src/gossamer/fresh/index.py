@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gossamer import __version__
 from gossamer.errors import BadInput
 from gossamer.fresh.database import IndexDatabase, open_database
 from gossamer.fresh.first_format import FirstFormat
@@ -254,7 +255,7 @@ class PageIndex:
         index = cls(database, key_of=key_of)
         try:
             index._prepare(hide_secrets(address))
-            for fact, value in (("format", _FORMAT), ("crawl", crawl_id)):
+            for fact, value in (("format", _FORMAT), ("release", __version__), ("crawl", crawl_id)):
                 statement = "INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
                 if value:
                     database.run(statement, [fact, value])
@@ -270,24 +271,28 @@ class PageIndex:
     def _prepare(self, place: str) -> None:
         """Make the tables. An index of the first format is converted, with all of its pages. Raises BadInput for one of
         a format that is not known. `place`: address, for a person."""
-        first, former = FirstFormat(self._database), [_FORMAT]
+        first, former = FirstFormat(self._database), ""
 
         def set_aside() -> None:
+            nonlocal former
             self._database.run(_TABLES[0])
-            former[:] = [value for (value,) in self._database.rows("SELECT value FROM facts WHERE name = 'format'")]
-            if former == ["1"]:
+            former = self.fact("format")
+            if former == "1":
                 first.set_aside()
-            elif former not in ([], [_FORMAT]):  # before anything in it changes
-                raise BadInput(f"{place} was written by a newer release of Gossamer. Upgrade this one.", option="index")
+            elif former not in ("", _FORMAT):  # before anything in it changes
+                writer = f"release {release}" if (release := self.fact("release")) else "a newer release"
+                text = f"{place} was written by {writer} of Gossamer, and this is {__version__}. Upgrade to that one."
+                raise BadInput(text, option="index")
 
         def convert() -> None:
-            if former != ["1"]:
+            if former != "1":
                 return
             for pages, rounds in first.batches():
                 self._write(pages)
                 self._database.run_many("INSERT INTO visits (page, round) VALUES (?, ?)", rounds)
             first.delete()
             self.note("format", _FORMAT)
+            self.note("release", __version__)
 
         self._database.prepare(_TABLES, before=set_aside, after=convert)
 
@@ -445,11 +450,12 @@ class PageIndex:
         return self._rules.of(url)
 
     def settle(self, fetches: Sequence[Fetch]) -> list[Change]:
-        """Enter fetches in one transaction. Returns the changes. A fetch that was entered before changes nothing."""
+        """Enter fetches in one transaction. Returns the changes. A fetch that was entered before changes nothing, nor
+        does one that came before the last one of its page: its worker stood still until another had its request."""
         if not fetches:
             return []
         changes: list[Change] = []
-        database = self._database
+        database, now = self._database, self.clock()
         with self._transaction(locks="changes"):
             keys = [self.key(fetch.url) for fetch in fetches]
             pages = self._load(keys)
@@ -459,6 +465,8 @@ class PageIndex:
                 if page is None:
                     domain = self._site(fetch.url).domain
                     page = pages[key] = IndexedPage(key, fetch.url, domain, depth=fetch.depth)
+                if int(fetch.at) < page.fetched <= now:  # later than now: a clock was set back
+                    continue
                 signalled = page.facts.signalled
                 change = settle(page, fetch, self._schedule_of(page), random.random())
                 if self._rules.has_windows:
@@ -731,6 +739,12 @@ class PageIndex:
                 self.scopes.settle(changed)
         return found
 
+    def read_again(self, lacks: Callable[[IndexedPage], bool]) -> int:
+        """Let pages for which this function returns True be fetched without conditions once, because their links were
+        lost. Returns their number."""
+        with self._database.transaction(locks="changes"):
+            return self._sort_pages(lambda page: lacks(page) or None).kept
+
     def _sort_pages(self, sort: Callable[[IndexedPage], bool | None]) -> ScopeChange:
         """Let the pages be read again for which `sort` returns True, and forget those for which it returns False."""
         forgotten = kept = 0
@@ -995,9 +1009,11 @@ class PageIndex:
         return shortfalls
 
     def _forget_future(self) -> None:
-        """Let pages that were fetched in the future count as fetched now, because a clock was wrong. Otherwise none of
-        them would be visited until then."""
+        """Let pages that were fetched in the future, and rounds that began or ended then, count as of now, because a
+        clock was wrong. Otherwise no page would be visited until then: it would not be due, or the budget used up."""
         now = self.clock()
+        for column in ("begun", "ended"):
+            self._database.run(f"UPDATE rounds SET {column} = ? WHERE {column} > ?", [now, now + _CLOCK_SECONDS])
         self._database.run(
             "UPDATE pages SET fetched = ?, due = CASE WHEN due < fetched THEN due ELSE due - fetched + ? END "
             "WHERE fetched > ?",

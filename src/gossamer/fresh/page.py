@@ -180,6 +180,11 @@ class IndexedPage(msgspec.Struct):
     facts: IndexedFacts = msgspec.field(default_factory=IndexedFacts)
 
     @property
+    def was_there(self) -> bool:
+        """True: the last fetch found the page, or the one before did."""
+        return self.state in (PageState.LIVE, PageState.MISSING)
+
+    @property
     def rate(self) -> float:
         """Estimated number of changes per second; 0: there is no estimate."""
         return float(2 ** (self.facts.rate_step / _RATE_STEPS)) if self.facts.rate_step else 0.0
