@@ -47,6 +47,7 @@ _MAX_STEPS: Final = 100
 _MAX_MINUTES: Final = 180
 """Minutes in which an instant is looked for one by one. Must exceed an hour that is repeated, with its rest."""
 _MINUTE_SECONDS: Final = 60
+_DAY_SECONDS: Final = 86_400
 _NEVER_SECONDS: Final = 100 * 365 * 86_400.0
 """Time until a window opens that never does."""
 _KNOWN_OPENINGS: Final = 4096
@@ -82,6 +83,18 @@ class CronWindow:
         self._text, self._zone = text, zone
         self._openings: dict[int, float] = {}
         """First open moment from the begin of a minute on."""
+        self._open = (0, 0)
+        """Moments from the first one up to the second are in the window."""
+
+    def closing(self, moment: float) -> float:
+        """Return the first moment that is not in the window: this one, or a later one, at most a day."""
+        begin, end = self._open
+        if not begin <= moment < end:
+            begin = end = math.floor(moment) // _MINUTE_SECONDS * _MINUTE_SECONDS
+        while end < moment + _DAY_SECONDS and self.opening(end) == end:
+            end += _MINUTE_SECONDS
+        self._open = begin, end
+        return max(end, moment)
 
     def opening(self, moment: float) -> float:
         """Return the first moment in the window: this one, or a later one."""

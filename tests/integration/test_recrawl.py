@@ -29,7 +29,10 @@ from gossamer.fresh.index import MOST_FEEDS, PageIndex
 from gossamer.fresh.rounds import Pace
 from gossamer.model.record import PageRecord
 from tests.servers.crawling import command, records_of
+from tests.servers.faked_clock import FakedClock
 from tests.servers.postgresql import postgresql
+from tests.servers.program import missing
+from tests.servers.valkey import standalone
 
 FLAGS = (
     "--rate",
@@ -350,6 +353,48 @@ def killed_after(folder: Path, site: Served, is_time: Any) -> bool:
             process.stderr.close()
 
 
+def test_visits_that_have_not_begun_when_the_window_closes_wait_for_the_next_one(tmp_path: Path, site: Served) -> None:
+    if not FakedClock.library:
+        missing("libfaketime is not installed; run tests/servers/install")
+    names = [f"p{number}.html" for number in range(30)]
+    write(site, "index.html", links=tuple(names))
+    for name in names:
+        write(site, name)
+    window = ("--recrawl-window", "* 3 * * *", "--recrawl-min", "1h", "--recrawl-max", "1h", "--budget", "31/1d")
+
+    def visits_at(day: int, seconds: float, *more: str) -> int:
+        """Begin so many seconds before four o'clock on a day to come, and end after a round that had visits. Returns
+        their number."""
+        midnight = (time.time() // 86_400 + day) * 86_400
+        server.clock.set(midnight + 4 * 3600 - seconds - time.time())
+        log = tmp_path / "log"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                command("crawl", f"{site.url}/", "--recrawl", "--frontier", server.address, *FLAGS, *window, *more),
+                cwd=tmp_path, env={**os.environ, **server.clock.environment}, stdout=output, stderr=output, text=True,
+            )  # fmt: skip
+        try:
+            wait_for(process, lambda: site.answers and not is_open())
+            process.send_signal(signal.SIGINT)
+            assert process.wait(100) == 130, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+        return site.statuses().total()
+
+    def is_open() -> bool:
+        [path] = (tmp_path / ".gossamer" / "fresh").glob("*.sqlite")
+        with closing(sqlite3.connect(path, timeout=60)) as database:
+            return bool(database.execute("SELECT 1 FROM rounds WHERE ended IS NULL").fetchall())
+
+    with standalone(faked_clock=True) as server:
+        assert server.clock is not None
+        assert visits_at(1, -3600) == 31, "pages that are new are fetched when they are found"
+        first = visits_at(2, 15, "--rate", "1/1", "--domain-concurrency", "1")
+        assert 0 < first < 28
+        assert visits_at(3, 600) == 31 - first, "visits that were left out do not count in the budget"
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kills_at_any_moment_lose_neither_a_page_nor_a_change(seed: int, tmp_path: Path, site: Served) -> None:
@@ -444,6 +489,34 @@ def test_a_crawl_without_end_goes_on_when_the_database_of_its_index_is_back(tmp_
         finally:
             process.kill()
             process.wait()
+
+
+def test_a_command_with_another_frontier_is_refused_while_one_works_with_the_index(
+    tmp_path: Path, site: Served
+) -> None:
+    """It would take the open round for one that its frontier has lost, and visit all pages again."""
+    names = [f"p{number}.html" for number in range(10)]
+    write(site, "index.html", links=tuple(names))
+    for name in names:
+        write(site, name)
+    index = ("--index", str(tmp_path / "index.sqlite"), "--data-dir")
+    first = subprocess.Popen(
+        command("crawl", f"{site.url}/", "--recrawl", *FLAGS, *index, str(tmp_path / "first place")),
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    wait_for(first, lambda: len(site.answers) == 11)
+    other = subprocess.run(
+        command("crawl", f"{site.url}/", "--recrawl-once", *FLAGS, *index, str(tmp_path / "other")),
+        cwd=tmp_path, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert other.returncode == 2
+    assert f"{tmp_path / 'first place'} keeps the crawl up to date by this index" in other.stderr
+    first.send_signal(signal.SIGINT)
+    output, _ = first.communicate(timeout=100)
+    assert first.returncode == 130, output
+    assert site.statuses() == {200: 11}
+    recrawl(tmp_path, site, *index, str(tmp_path / "other"))
+    assert site.statuses() == {304: 11}, "the index of a command that has ended is free"
 
 
 def test_a_round_of_which_nothing_is_left_is_over_also_when_its_run_is_forgotten(

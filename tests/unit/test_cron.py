@@ -45,6 +45,28 @@ def test_the_hour_that_is_repeated_in_autumn() -> None:
     assert _opening("0-29 2 * * *", "2026-10-25T02:10:00", fold=1) == "10-26 02:00:00 +0100", "fixed minutes, once"
 
 
+@pytest.mark.parametrize(
+    ("line", "local", "closing"),
+    [
+        ("* 1-5 * * *", "2026-07-01T01:00:00", "07-01 06:00:00 +0200"),
+        ("* 1-5 * * *", "2026-07-01T05:59:59", "07-01 06:00:00 +0200"),
+        ("* 1-5 * * *", "2026-07-01T06:00:01", "07-01 06:00:01 +0200"),
+        ("* 1-5 * * *", "2026-07-01T00:59:59", "07-01 00:59:59 +0200"),
+        ("0-29,35 6 * * *", "2026-07-01T06:10:30", "07-01 06:30:00 +0200"),
+        ("* * * * *", "2026-07-01T12:00:30", "07-02 12:01:00 +0200"),
+        ("* 1-3 * * *", "2026-03-29T01:00:00", "03-29 04:00:00 +0200"),
+        ("* 2 * * *", "2026-10-25T02:30:00", "10-25 03:00:00 +0100"),
+    ],
+)
+def test_the_first_moment_behind_a_window(line: str, local: str, closing: str) -> None:
+    window = CronWindow(line, "Europe/Berlin")
+    moment = datetime.fromisoformat(local).replace(tzinfo=BERLIN).timestamp()
+    for earlier in (90_000, 60, 0):  # what it remembers of others does not matter
+        window.closing(moment - earlier)
+    found = window.closing(moment)
+    assert datetime.fromtimestamp(found, UTC).astimezone(BERLIN).strftime("%m-%d %H:%M:%S %z") == closing
+
+
 @pytest.mark.parametrize("line", ["* 3 * * *", "* 2,3 * * *", "* 2-4 * * *", "*/5 3 * * *"])
 def test_an_hour_is_repeated_from_its_middle_on(line: str) -> None:
     place = ZoneInfo("Pacific/Chatham")  # at 3:45 the clock is set back to 2:45

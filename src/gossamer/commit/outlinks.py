@@ -292,7 +292,7 @@ class Outlinks:
         data_epoch = self._frontier.data_epoch
         if group.data_epoch == data_epoch:
             return
-        added = await self._frontier.add(group.run, group.terms, group.batches)
+        added = await self._frontier.add(group.run, group.terms.of_links(), group.batches)
         if added.rejected:
             group.rejected = {group.batches[batch].fingerprints[position] for batch, position in added.rejected}
         if group.data_epoch is None:  # else the links may be duplicates of this page's own, from the first addition

@@ -9,8 +9,10 @@ two, the same command finds the round and enters what is left of it; what has en
 """
 
 import asyncio
+import socket
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 
 import msgspec
 
@@ -18,12 +20,13 @@ from gossamer.crawling import engine
 from gossamer.crawling.outputs import StartOptions
 from gossamer.crawling.visits import Visits
 from gossamer.crawling.work import CrawlResult, Observer, WorkControl
-from gossamer.errors import OutputClosed, SinkError
+from gossamer.errors import BadInput, OutputClosed, SinkError
 from gossamer.fresh.index import PageIndex, Round
 from gossamer.fresh.page import Change, IndexedPage
 from gossamer.fresh.rounds import RoundPlanner, RoundSize, shortfall_sentence
 from gossamer.fresh.scopes import SCOPE_FIELDS, TAKEN_FIELDS, ScopeChange, page_test
 from gossamer.model.info import summed
+from gossamer.net.credentials import hide_secrets
 from gossamer.option_names import named
 from gossamer.policy.words import counted, duration_text
 from gossamer.settings import Settings
@@ -35,6 +38,9 @@ _PAUSE_SECONDS = 1.0
 """Shortest time between two rounds, and between two looks whether a page is due."""
 _POLL_SECONDS = 0.2
 """Interval at which a crawl that waits looks whether it is interrupted."""
+_TURN_SECONDS = 30.0
+"""Time for which an index belongs to the frontier of a command that has last said so. If that command is killed,
+commands with other frontiers are refused for so long."""
 _FAILED_POLLS = 25
 """Such looks between two attempts while the index or an output is away."""
 
@@ -71,6 +77,8 @@ class Recrawl:
         self._reader = reader
         self._is_endless = settings.crawl.recrawl
         self._has_begun = False
+        self._place = hide_secrets(settings.frontier) or f"{socket.gethostname()}:{settings.data_dir.resolve()}"
+        """Name of the frontier, for a person."""
         self._last: CrawlResult | None = None
         """Result of the last run. None: none has begun to work."""
         self._whole: CrawlResult | None = None
@@ -89,7 +97,9 @@ class Recrawl:
         assert self._plan.terms.recrawl is not None
         visits_all = self._settings.crawl.recrawl_all
         planner = RoundPlanner(index, self._plan.terms.recrawl, is_endless=self._is_endless, visits_all=visits_all)
+        keeping = asyncio.create_task(self._keep_turn())
         try:
+            await asyncio.to_thread(self._take_turn, index)
             cursor = self._read = await asyncio.to_thread(index.last_change)
             self._has_begun = True
             await self._adopt_scope(index)
@@ -111,7 +121,34 @@ class Recrawl:
                     return found
                 self._control.set_working()
         finally:
+            keeping.cancel()
+            with suppress(SinkError):  # then it ends by itself
+                await asyncio.to_thread(index.end_turn, self._place)
             index.close()
+
+    def _take_turn(self, index: PageIndex) -> None:
+        """Have the index for this frontier. Raises BadInput while commands with another frontier have it: each would
+        take the open round of the other one for one that its frontier has lost, and visit all pages again."""
+        now = time.time()
+        if not index.take_turn(self._place, now=now, seconds=_TURN_SECONDS):
+            other = index.other_owner(self._place, now=now, seconds=_TURN_SECONDS)
+            raise BadInput(
+                f"a command with the frontier of {other or 'another place'} keeps the crawl up to date by this index. "
+                "Use that frontier or data directory, or name another index. If that command was killed, repeat this "
+                f"one in {_TURN_SECONDS:.0f} seconds.",
+                option="index",
+            )
+
+    async def _keep_turn(self) -> None:
+        """Go on having the index, by connections of its own."""
+        while True:
+            await asyncio.sleep(_TURN_SECONDS / 3)
+            with suppress(SinkError, BadInput):  # the crawl itself waits until the index is back
+                await asyncio.to_thread(self._renew_turn)
+
+    def _renew_turn(self) -> None:
+        with closing(open_index(self._settings, self._plan.crawl.id, self._plan.terms)) as index:
+            self._take_turn(index)
 
     async def _next_round(self, index: PageIndex, planner: RoundPlanner, cursor: int) -> RoundResult:
         """Do a round, and decide about the next visits; in a crawl without an end, wait until one is due. `cursor`: the

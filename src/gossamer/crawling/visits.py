@@ -62,6 +62,8 @@ class Visits:
         after = BEFORE_ALL
         while pages := await asyncio.to_thread(self._pages, after=after, limit=_PAGES_AT_ONCE):
             after = pages[-1].key
-            batches = kept.batches(pages, frontier.secret)
-            added += (await frontier.add(run, plan.terms, batches, seeds=True)).added
+            for terms, batches in kept.visits(
+                self._index, pages, frontier.secret, is_windowed=self._planner.is_windowed
+            ):
+                added += (await frontier.add(run, terms, batches, seeds=True)).added
         return added

@@ -97,6 +97,8 @@ _TABLES: Final = (
 MOST_FEEDS: Final = 10
 """Feeds of one site that are visited, of those that its pages name. Some sites have one for each page."""
 _FORMAT: Final = "2"
+_TURN: Final = "turn"
+"""Fact of an index: who has the turn to begin and end rounds, and until when."""
 _COLUMNS: Final = "key, fetched, due, site, depth, state, path, facts"
 _TIME_ZERO: Final = 1 << 30
 """Unix time that is stored as 0 in columns of four bytes, which hold times until 2072. Fixed."""
@@ -334,14 +336,24 @@ class PageIndex:
         )
 
     def take_turn(self, owner: str, *, now: float, seconds: float) -> bool:
-        """Take the turn to begin and end rounds for some seconds, or keep it. Returns False if another process has it.
-        Only saves work: two processes at a time do no harm."""
+        """Take the turn to begin and end rounds for some seconds, or keep it. Returns False if another owner has it.
+        Only saves work: two at a time lose nothing."""
         with self._database.transaction(locks="facts"):
-            holder, _, until = self.fact("turn").partition(" ")
-            if holder not in ("", owner) and now < float(until) < now + 10 * seconds:
+            if self.other_owner(owner, now=now, seconds=seconds):
                 return False
-            self.note("turn", f"{owner} {now + seconds}")
+            self.note(_TURN, f"{owner} {now + seconds}")
         return True
+
+    def other_owner(self, owner: str, *, now: float, seconds: float) -> str:
+        """Return who has the turn. Empty: this owner, or none has it. Arguments as for `take_turn`."""
+        holder, _, until = self.fact(_TURN).rpartition(" ")
+        return holder if holder not in ("", owner) and now < float(until) < now + 10 * seconds else ""
+
+    def end_turn(self, owner: str) -> None:
+        """Give the turn back, if this owner has it."""
+        with self._database.transaction(locks="facts"):
+            if self.fact(_TURN).rpartition(" ")[0] == owner:
+                self.note(_TURN, "")
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
@@ -448,6 +460,13 @@ class PageIndex:
     def rule(self, url: str) -> RevisitRule:
         """Return the rule of a page."""
         return self._rules.of(url)
+
+    def closings(self, pages: Iterable[IndexedPage]) -> dict[int, list[IndexedPage]]:
+        """Return pages by the Unix time at which their windows close; 0: they have none."""
+        now, found = self.clock(), dict[int, list[IndexedPage]]()
+        for page in pages:
+            found.setdefault(math.floor(self._rules.closing(page.url, now)), []).append(page)
+        return found
 
     def settle(self, fetches: Sequence[Fetch]) -> list[Change]:
         """Enter fetches in one transaction. Returns the changes. A fetch that was entered before changes nothing, nor
@@ -1042,6 +1061,13 @@ class PageIndex:
         """End a round, all of whose visits are settled. Deletes changes that no reader may ask for any more, and rounds
         of which nothing is asked. `window`: seconds for which `visited_since` must be known."""
         with self._database.transaction():
+            if self._rules.has_windows:  # which have closed before these visits
+                self._database.run(
+                    "UPDATE rounds SET entered = entered - (SELECT count(*) FROM visits WHERE round = ?) "
+                    "WHERE number = ?",
+                    [current.number, current.number],
+                )
+                self._database.run("DELETE FROM visits WHERE round = ?", [current.number])
             self._database.run("UPDATE rounds SET ended = ? WHERE number = ?", [now, current.number])
             self._database.run(
                 "DELETE FROM rounds WHERE ended < ? AND number < ?", [now - window, current.number - _KEPT_ROUNDS]

@@ -52,9 +52,21 @@ class KeptCrawl(msgspec.Struct, frozen=True, kw_only=True):
         depth = min(1, self.terms.maxdepth or 0)
         return index.enter(urls, depth=depth, most=self.crawl.max_pages, domain_most=self.terms.domain_max_pages)
 
-    def batches(self, pages: Sequence[IndexedPage], secret: int) -> list[Batch]:
-        """Return visits of these pages as requests, by domain and depth. `secret`: the frontier's key for
-        fingerprints."""
+    def visits(
+        self, index: PageIndex, pages: Sequence[IndexedPage], secret: int, *, is_windowed: bool = True
+    ) -> list[tuple[Terms, list[Batch]]]:
+        """Return visits of these pages as requests, with their terms: those that have not begun when the window of the
+        page closes are left out. `secret`: the frontier's key for fingerprints. `is_windowed`: False: none is."""
+        found = []
+        for closing, some in (index.closings(pages) if is_windowed else {0: pages}).items():
+            terms = self.terms
+            if closing and not 0 < terms.expires < closing:
+                terms = msgspec.structs.replace(terms, expires=closing, links_expire=terms.expires)
+            found.append((terms, self._batches(some, secret)))
+        return found
+
+    def _batches(self, pages: Sequence[IndexedPage], secret: int) -> list[Batch]:
+        """Return visits of these pages as requests, by domain and depth."""
         ignores_order = self.terms.query_order is QueryOrder.IGNORED
         seed = spider_seed(secret, self.spider)
         batches: dict[tuple[str, int], Batch] = {}
@@ -193,6 +205,11 @@ class RoundPlanner:
     def allowed(self) -> int:
         """Return the most visits that a round may have now."""
         return self._index.allowed(self._most(), self._budget())
+
+    @property
+    def is_windowed(self) -> bool:
+        """True: pages whose window is closed are not visited."""
+        return not self._visits_all
 
     def restart(self, current: Round) -> Round:
         """Begin a round again whose run the frontier has lost. Returns it."""

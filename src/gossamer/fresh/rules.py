@@ -40,6 +40,12 @@ class RevisitRules:
         window = self._windows.get(self.of(url).window or self._window) if self._windows else None
         return moment if window is None else window.opening(moment)
 
+    def closing(self, url: str, moment: float) -> float:
+        """Return the first moment, this one or a later one, at which a visit of the page may not begin. 0: there is
+        none."""
+        window = self._windows.get(self.of(url).window or self._window) if self._windows else None
+        return 0.0 if window is None else window.closing(moment)
+
     def of(self, url: str) -> RevisitRule:
         """Return the rule of a URL. One without a rule has the rule that changes nothing."""
         return next((rule for expressions, rule in self._rules if expressions.matches(url)), _EVERY_PAGE)

@@ -251,6 +251,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """None: the default list (`DENIED_EXTENSIONS` in policy/scope.py)."""
     expires: float = 0.0
     """Time in epoch seconds after which no request of this submission is leased. 0: never."""
+    links_expire: float | None = None
+    """Time after which no link of its pages is leased, if the window of a visit limits `expires`. None: `expires`."""
     useragent: str | None = None
     cookie: str | None = None
     headers: dict[str, str] | None = None
@@ -322,6 +324,12 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: str = ""
     """`cookies`: cookies that a site sets are sent to it. `login`: workers also log in, as their session file says.
     Empty: each request stands alone."""
+
+    def of_links(self) -> "Terms":
+        """Return the terms of the links of a page."""
+        if self.links_expire is None:
+            return self
+        return msgspec.structs.replace(self, expires=self.links_expire, links_expire=None)
 
 
 class CrawlState(StrEnum):

@@ -145,7 +145,7 @@ _EXPLANATIONS = {
     "budget": Explanation("A limit of pages was reached"),
     "max_assets": Explanation("The limit of assets was reached", "A larger {max_assets} fetches more."),
     "stopped": Explanation("The crawl was stopped"),
-    "expired": Explanation("The time of the crawl was over"),
+    "expired": Explanation("The time of the crawl was over, or the window of the visit"),
     "blacklisted": Explanation("The domain is blacklisted"),
     "extension": Explanation("It redirects to a file type that is not fetched"),
     "pattern": Explanation(

@@ -205,8 +205,8 @@ class Recrawler:
             return
         current = await asyncio.to_thread(index.enter_run, current, run.number)
         while pages:
-            batches = kept.batches(pages, self._secret)
-            await self._frontier.add(run, kept.terms, batches, seeds=True)
+            for terms, batches in kept.visits(index, pages, self._secret):
+                await self._frontier.add(run, terms, batches, seeds=True)
             after = pages[-1].key
             pages = await asyncio.to_thread(index.visits, current, after=after, limit=_PAGES_AT_ONCE)
         known.entered = current.number

@@ -239,7 +239,9 @@ class RobotsChecker:
         found = named_sitemaps(context, sitemaps.urls, priority=lease.priority, depth=lease.depth)
         if batches := await self._without_known(lease, found.sitemaps):
             # Without `shard`, because the sitemaps may be of several domains.
-            added = await self._retrier.call_frontier(lambda: self._frontier.add(lease.run, lease.terms, batches))
+            added = await self._retrier.call_frontier(
+                lambda: self._frontier.add(lease.run, lease.terms.of_links(), batches)
+            )
             if added.rejected:
                 return  # the frontier does not have them all, so the next page of this site offers them again
         if not context.has_sitemaps_of(site):  # else another request of the site was quicker, and has counted them

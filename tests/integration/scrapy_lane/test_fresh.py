@@ -4,6 +4,7 @@ conditionally."""
 import gzip
 import hashlib
 import json
+import random
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers.program import until
 from tests.servers.scraping import Scraped, Scraper, together
 from tests.servers.valkey import Server
 
@@ -195,6 +197,41 @@ def test_a_process_that_dies_between_an_item_and_the_record_of_its_page_loses_no
     twice = [item for item in rest.items if item in killed.items]
     assert len(twice) == len(killed.items) + len(rest.items) - 5, "an item that comes again is the same, by its url"
     assert titles(crawl(tmp_path, server, shop, "again", **level)) == []
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_kills_at_any_moment_lose_no_item_and_tell_each_change_once(
+    seed: int, tmp_path: Path, server: Server, shop: Shop
+) -> None:
+    """A process may give an item again that a killed one has given: the same one. After a clean end, none."""
+    chance, names = random.Random(seed), [f"p{number}" for number in range(40)]
+    shop.products(*names)
+    shop.without_tags = set(chance.sample([f"/{name}" for name in names], 10))
+
+    def run(round: str) -> list[str]:
+        """The titles of all items of a run, some of whose processes are killed."""
+        found: list[dict[str, Any]] = []
+        for part in range(3):  # a page on which three processes die is given up
+            with scraper(tmp_path, server, shop, f"{round}-{part}", CONCURRENT_REQUESTS="4") as running:
+                if part < 2:
+                    at = len(shop.log) + chance.randrange(1, 20)
+                    until(lambda at=at: len(shop.log) >= at, "requests")
+                    running.kill()
+                    found += running.items
+                else:
+                    done = running.finish()
+                    assert done.exit_code == 0, done.log
+                    found += done.items
+        different = {(item["url"], item["title"]) for item in found}
+        assert len({url for url, _ in different}) == len(different), "an item that comes again is the same"
+        return sorted(title for _, title in different)
+
+    assert run("first") == sorted(["list", *names])
+    changed = chance.sample(names, 12)
+    for name in changed:
+        shop.pages[f"/{name}"] = f"<h1>{name} is cheaper</h1>"
+    assert run("second") == sorted(f"{name} is cheaper" for name in changed)
+    assert titles(crawl(tmp_path, server, shop, "third")) == []
 
 
 def test_pages_in_a_feed_that_a_killed_process_has_not_written_give_their_items_again(
