@@ -71,7 +71,7 @@ def test_pages_are_visited_and_changes_told_also_after_a_kill(service: Up, site:
     (site.folder / "b.html").unlink()
     service.start()
     assert told(service, 2, last) == {"a.html": "changed", "b.html": "gone"}
-    assert site.answers["/a.html", 200] == 2
+    assert site.answers["/a.html", 200] in (2, 3), "a visit that was killed before it was settled comes again"
     assert site.answers["/a.html", 304] > 0
 
 
@@ -128,9 +128,9 @@ def test_a_crawl_that_is_submitted_again_with_another_scope_adds_and_forgets_pag
     assert submit(service, site, **options | {"maxdepth": 1}).status_code == 201
     assert sorted(told(3)) == ["s.html", "s1.html", "sx.html"]
     until = time.monotonic() + 60
-    while (again := submit(service, site, **options | {"maxdepth": 2, "deny_regex": ["/sx"]})).status_code != 201:
-        # The changes are told a little before the run has finished; until then its seed is a duplicate.
-        assert again.status_code == 200 or "when the run has finished" in again.text
+    # Changes are told a little before the run has finished. If the seed is a duplicate, its scope is taken over then.
+    while (again := submit(service, site, **options | {"maxdepth": 2, "deny_regex": ["/sx"]})).status_code > 201:
+        assert "when the run has finished" in again.text
         assert time.monotonic() < until, again.text
         time.sleep(0.05)
     assert told(4)[3] == "s2.html"
