@@ -21,6 +21,7 @@ from gossamer.net.loopback import is_loopback
 from gossamer.platform_client.http import ServerRefused, ServerUnreachable
 from gossamer.platform_client.platform import PlatformClient
 from gossamer.platform_client.scrapyd import ScrapydClient
+from gossamer.platform_client.sizes import BYTES_BY_UNIT, SIZE
 from gossamer.platform_client.targets import DeployTarget, ScrapyProject, choose_target, find_project
 
 Target = Annotated[
@@ -85,8 +86,6 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 """Units of times that are typed."""
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 """A time that is typed: a number, with one of _UNITS."""
-_BYTES_BY_UNIT: Final = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
-_NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?) ?(B|kB|MB|GB)?", re.ASCII)
 _SECONDS_A_MINUTE: Final = 60
 _SECONDS_AN_HOUR: Final = 3600
 
@@ -197,8 +196,8 @@ def size_text(count: int) -> str:
     """Return a number of bytes for a person."""
     if count < 1000:
         return f"{count} byte{'s' * (count != 1)}"
-    unit = next((unit for unit in ("kB", "MB") if count < _BYTES_BY_UNIT[unit] * 1000), "GB")
-    return f"{count / _BYTES_BY_UNIT[unit]:.1f} {unit}"
+    unit = next((unit for unit in ("kB", "MB") if count < BYTES_BY_UNIT[unit] * 1000), "GB")
+    return f"{count / BYTES_BY_UNIT[unit]:.1f} {unit}"
 
 
 def limit_text(name: str, value: Any) -> str:
@@ -223,11 +222,11 @@ def limit_value(name: str, text: str, flag: str) -> Any:
         return text
     if LIMITS.get(name) == "list":
         return [part.strip() for part in text.split(",")]
-    found = _NUMBER.fullmatch(text)
+    found = SIZE.fullmatch(text)
     if found is None or (found[2] and LIMITS.get(name) != "bytes"):
         example = "a number of bytes such as 512MB" if LIMITS.get(name) == "bytes" else "a number"
         raise BadInput(f"{flag} {name}: cannot read {text!r:.40}. Write {example}.")
-    number = float(found[1]) * _BYTES_BY_UNIT[found[2] or "B"]
+    number = float(found[1]) * BYTES_BY_UNIT[found[2] or "B"]
     return int(number) if number.is_integer() else number
 
 

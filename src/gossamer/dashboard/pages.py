@@ -15,6 +15,7 @@ from gossamer.dashboard.sections import DashboardSection, NavigationEntry
 from gossamer.dashboard.service import ApiClient, ApiRefused, ApiSilent, StreamedAnswer
 from gossamer.dashboard.texts import Texts
 from gossamer.dashboard.visitors import ADMIN, Visitor
+from gossamer.platform_client.sizes import exact_size
 from gossamer.web.html import Templates
 from gossamer.web.static import StaticFiles
 
@@ -95,6 +96,7 @@ def _with_code(text: str) -> Markup:
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "duration": _duration,
+    "exact_size": exact_size,
     "iso_utc": _iso_utc,
     "last_line": _last_line,
     "named_time": _named_time,

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiCall, ApiRefused
+from gossamer.platform_client.sizes import read_size
 from gossamer_platform.dashboard.choices import project_choice, spider_choice, version_choice
 
 STATES: Final = ("pending", "starting", "running", "stopping", "finished", "failed", "cancelled")
@@ -203,6 +204,15 @@ def number_of(page: DashboardPage, form: Mapping[str, str], name: str) -> float 
         value = math.nan
     if value is not None and not math.isfinite(value):  # JSON has no such number: the API would take it for none
         raise ApiRefused(400, page.texts("form.no_number", name=name, value=text[:100]))
+    return value
+
+
+def bytes_of(page: DashboardPage, form: Mapping[str, str], name: str) -> float | None:
+    """Return a field, which may have a unit such as MB, as a number of bytes. None: it is empty. Raises ApiRefused."""
+    text = form.get(name, "").strip()
+    value = read_size(text)
+    if text and value is None:
+        raise ApiRefused(400, page.texts("form.no_size", name=name, value=text[:100]))
     return value
 
 

@@ -13,7 +13,7 @@ from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiCall, ApiRefused
 from gossamer.net.paths import path_of
 from gossamer.platform_client.packaging import version_name
-from gossamer_platform.dashboard.jobs import number_of
+from gossamer_platform.dashboard.jobs import bytes_of, number_of
 from gossamer_platform.dashboard.latest import cut, latest
 from gossamer_platform.scrapyd.forms import parse_body
 
@@ -144,7 +144,8 @@ async def change(page: DashboardPage) -> Response:
     try:
         changes: dict[str, Any] = {}
         for limit in LIMITS:
-            value = number_of(page, page.form, limit)
+            read = bytes_of if limit == "memory_limit" else number_of
+            value = read(page, page.form, limit)
             if value is not None:
                 changes[limit] = int(value) if limit in _WHOLE and value == int(value) else value
             elif limit in _UNSET_WHEN_EMPTY:

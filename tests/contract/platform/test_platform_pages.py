@@ -668,6 +668,18 @@ async def test_nodes_groups_projects_and_variables_are_changed(
     assert (refused.status_code, "only a node that is lost" in _alert(refused)) == (409, True)
     await _go(client, "/group/cancel", id="1")
     assert set((await client.get("/v1/groups/1")).json()["jobs"]) == {"cancelled"}
+    await _go(client, "/project/change", project=_PROJECT, memory_limit="1.5GB")
+    limits = {each["name"]: each["memory_limit"] for each in (await client.get("/v1/projects")).json()}
+    assert limits[_PROJECT] == 1_500_000_000
+    page = await client.get("/ui/project", params={"project": _PROJECT})
+    assert 'name="memory_limit"' in page.text
+    assert 'value="1500 MB"' in page.text
+    wrong = {"project": _PROJECT, "memory_limit": "much"}
+    refused = await client.post("/ui/project/change", data=wrong)
+    assert (refused.status_code, "cannot read much. Write a number of bytes such as 512 MB." in refused.text) == (
+        400,
+        True,
+    )
     await _go(client, "/project/change", project=_PROJECT, max_running="3", retries="2", retry_seconds="1.5")
     changed = [each for each in (await client.get("/v1/projects")).json() if each["name"] == _PROJECT]
     assert (changed[0]["max_running"], changed[0]["retries"], changed[0]["retry_seconds"]) == (3, 2, 1.5)
