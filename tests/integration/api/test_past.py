@@ -261,7 +261,8 @@ _DRAWN = """((at) => {  // opaque points in the column of a chart that stands fo
     const area = chart.querySelector('.u-over').getBoundingClientRect(), whole = canvas.getBoundingClientRect();
     const share = (at - rates[0].at) / (Date.now() / 1000 - rates[0].at);
     const x = (area.left + share * area.width - whole.left) * canvas.width / whole.width;
-    const column = canvas.getContext('2d').getImageData(Math.round(x), 0, 1, canvas.height).data;
+    const ratio = canvas.height / whole.height, top = (area.top - whole.top) * ratio;  // without the times below it
+    const column = canvas.getContext('2d').getImageData(Math.round(x), top, 1, area.height * ratio).data;
     return column.filter((value, place) => (place & 3) === 3 && value > 0).length;
 })(%d)"""
 
