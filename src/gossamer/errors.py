@@ -424,6 +424,10 @@ class SinkError(GossamerError):
     """The output could not be written."""
 
 
+class IndexUnavailable(SinkError):
+    """The database of the page index could not be read or written."""
+
+
 class OutputClosed(SinkError):
     """The reader closed the output."""
 

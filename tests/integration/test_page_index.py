@@ -369,6 +369,15 @@ def test_a_rule_plans_no_more_visits_than_there_are_single_rounds(index: PageInd
     assert (found.needed, round(found.fetches * DAY_SECONDS, 1)) == (0.0, 10.0)
 
 
+def test_a_page_that_was_missing_a_moment_ago_is_confirmed_once(index: PageIndex) -> None:
+    index.follow(RevisitOptions(confirm=0.0))
+    index.settle([fetch("a.test/x", 1, body=1, at=NOW - 9)])
+    current = index.begin_round(NOW, most=9, only_due=False)
+    index.settle([fetch("a.test/x", 2, Found.MISSING, at=NOW)])  # in the second in which the round began
+    assert index.visit_announced(current, NOW + 1, most=9) == 0
+    assert index.confirm_missing(current, most=9) == 1
+
+
 def test_a_redirect_leads_to_a_page_of_its_own(index: PageIndex) -> None:
     index.settle([fetch("a.test/x", 1, body=1)])
     moved = fetch("a.test/x", 2, Found.REDIRECTED, at=NOW + 9, target="https://a.test/y")

@@ -618,6 +618,7 @@ def test_a_given_url_that_never_gave_a_page_is_tried_in_each_round(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        (("--index", "postgresql://u@127.0.0.1:1/x"), "The database of the page index could not be read or written"),
         (("--budget", "many"), "--budget: cannot read 'many'. Write VISITS/TIME"),
         (("--recrawl-min", "2d", "--recrawl-max", "1d"), "--recrawl-min: 2d is longer than --recrawl-max, 1d."),
         (("--recrawl",), "--recrawl: it goes on for ever. Omit it or --recrawl-once."),

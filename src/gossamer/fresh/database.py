@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from gossamer.errors import BadInput, SinkError, SinkFull
+from gossamer.errors import BadInput, IndexUnavailable, SinkFull
 from gossamer.extras import install_advice
 from gossamer.net.credentials import hide_secrets
 from gossamer.sinks.sqlite import translate_sqlite_errors
@@ -230,7 +230,7 @@ class PostgreSqlIndex:
         except psycopg.Error as error:
             if self._connection is not None and self._connection.broken:
                 self._connection = None
-            kind = SinkFull if isinstance(error, psycopg.errors.DiskFull) else SinkError
+            kind = SinkFull if isinstance(error, psycopg.errors.DiskFull) else IndexUnavailable
             raise kind(f"{self._address}: {str(error).strip().splitlines()[0]}") from error
 
     def chosen(self, column: str, keys: Sequence[int]) -> tuple[str, Any]:

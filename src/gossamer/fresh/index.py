@@ -926,10 +926,11 @@ class PageIndex:
 
     def visit_announced(self, current: Round, now: float, *, most: int, budget: VisitBudget | None = None) -> int:
         """Let a round, all of whose visits are settled, also visit the pages that have become due since it began and
-        that it has not visited: sitemaps announced a change. Otherwise as `confirm_missing`."""
+        that it has not visited: sitemaps announced a change. Otherwise as `confirm_missing`, which visits those that it
+        has found missing."""
         if self._rules.has_windows:
             self._wait_for_windows(now, most, 0.0)
-        condition = f"due BETWEEN ? AND ? AND fetched <= ? AND state <> {PageState.GONE:d}"
+        condition = f"due BETWEEN ? AND ? AND fetched <= ? AND state NOT IN ({PageState.MISSING:d}, {PageState.GONE:d})"
         begun = _stored(current.begun)
         with self._database.transaction(locks="rounds"):
             return self._choose(current, condition, [begun, _stored(now), begun], self.allowed(most, budget))
