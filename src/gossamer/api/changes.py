@@ -94,6 +94,8 @@ class Freshness(ResponseModel):
     """Rounds that have begun"""
     cursor: int
     """Cursor of the last change"""
+    goes_on: bool
+    """False: the crawl was stopped, and its pages are not visited any more"""
     domains: list[FreshDomain]
     """The domain with the most pages first"""
 
@@ -108,8 +110,8 @@ class Freshness(ResponseModel):
 async def show_freshness(context: Context, crawl: PathCrawl) -> Freshness:
     """As `gossamer fresh`, for a crawl that was submitted with `recrawl`. Reads all pages of its index: half a second
     for a million."""
-    found = await asyncio.to_thread(_freshness, _indexes(context), crawl)
-    return Freshness.of(found, domains=[FreshDomain.of(one) for one in found.domains])
+    found, goes_on = await asyncio.to_thread(_freshness, _indexes(context), crawl)
+    return Freshness.of(found, domains=[FreshDomain.of(one) for one in found.domains], goes_on=goes_on)
 
 
 class AnnouncedChanges(ResponseModel):
@@ -221,6 +223,7 @@ def _changes(store: IndexStore, crawl: CrawlId, since: int, limit: int) -> list[
             raise bad_request(error.fault.removesuffix("."), where="since") from None
 
 
-def _freshness(store: IndexStore, crawl: CrawlId) -> CrawlFreshness:
+def _freshness(store: IndexStore, crawl: CrawlId) -> tuple[CrawlFreshness, bool]:
+    """Return the freshness of a crawl's pages, and whether they are visited any more."""
     with closing(_opened(store, crawl)) as index:
-        return freshness_of(index, index.clock())
+        return freshness_of(index, index.clock()), kept_crawl(index) is not None

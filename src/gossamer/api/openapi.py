@@ -324,6 +324,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("crawl_freshness", "200"): {
         "rounds": 212,
         "cursor": 17,
+        "goes_on": True,
         "domains": [
             {
                 "domain": "example.com",

@@ -26,6 +26,7 @@ _BUS_SECONDS = 6.0
 _UNAVAILABLE = 503
 _CLOSED = ("stopped", "expired")
 """States in which a crawl takes no requests: one like it needs a name of its own."""
+_CHANGES_SHOWN = 10
 _ANY_DEPTH = "wandering"
 """Spider that follows links at any depth, whatever `maxdepth` says."""
 _BODY_SHOWN = 20_000
@@ -65,6 +66,7 @@ async def show(page: DashboardPage) -> Response:
     )
     past: dict[str, Any] = {"rates": [], "ends": []}
     has_no_depth = not page.part and await _ended_without_depth(page, crawl)
+    kept = None if page.part else await _kept(page, appid, crawlid)
     if reasons["remembered"] and not page.part:
         found = await asyncio.gather(*(_past(page, name) for name in past))  # read once: they change slowly
         past = dict(zip(past, found, strict=True))
@@ -83,8 +85,23 @@ async def show(page: DashboardPage) -> Response:
         priorities=_by_priority(crawl["queued_by_priority"]),
         pace=pace,
         has_no_depth=has_no_depth,
+        kept=kept,
         retried_now=_count(page.query.get("retried", "")),
     )
+
+
+async def _kept(page: DashboardPage, appid: str, crawlid: str) -> Mapping[str, Any] | None:
+    """Return how up to date a crawl's pages are, with their latest changes, newest first. None: it is not kept up to
+    date, or that is not known now."""
+    try:
+        found = await page.known(page.service.get(crawl_path(appid, crawlid, "freshness")), None)
+        if found is None:
+            return None
+        since = max(0, found["cursor"] - _CHANGES_SHOWN)
+        changes = await page.service.get(crawl_path(appid, crawlid, "changes"), since=since, limit=_CHANGES_SHOWN)
+    except ApiRefused:
+        return None
+    return {**found, "changes": changes["items"][::-1]}
 
 
 async def _ended_without_depth(page: DashboardPage, crawl: Mapping[str, Any]) -> bool:

@@ -103,6 +103,10 @@ def test_how_up_to_date_the_pages_are_is_told_by_rest_and_commands(service: Up, 
     assert (visits["state"], visits["misses"] >= 2) == ("gone", True)
     page = {"appid": "app", "crawlid": "docs", "url": f"{site.url}/a.html"}
     assert "Next visit" in httpx.get(f"{service.api}/ui/crawl/why", params=page).text
+    shown = httpx.get(f"{service.api}/ui/crawl", params={"appid": "app", "crawlid": "docs"}).text
+    assert "Kept up to date" in shown
+    assert shown.index(f">{site.url}/b.html<") < shown.index(f">{site.url}/a.html<"), "the latest change comes first"
+    assert (fresh["goes_on"], "and its pages are not visited any more" in shown) == (True, True)
     why = gossamer("why", f"{site.url}/a.html", *of_crawl, "--resolve", "127.0.0.1:127.0.0.1", cwd=service.folder)
     assert "visits   live, fetched" in why.stdout
     unknown = httpx.get(f"{service.api}/v1/crawls/app/other/freshness")
@@ -206,6 +210,10 @@ def test_a_crawl_that_is_stopped_between_two_rounds_is_not_visited_until_it_is_s
     answer = httpx.post(f"{address}/changed", json=body)
     assert "is not kept up to date any more" in answer.json()["detail"]
     assert [one["change"] for one in httpx.get(f"{address}/changes").json()["items"]] == ["new"]
+    assert httpx.get(f"{address}/freshness").json()["goes_on"] is False
+    assert (
+        "Run it again to go on." in httpx.get(f"{service.api}/ui/crawl", params={"appid": "app", "crawlid": crawl}).text
+    )
     submit(service, site, **fields)
     wait(200)
 
