@@ -67,8 +67,9 @@ async def connect(settings: Settings, address: str) -> ValkeyFrontier:
         raise
 
 
-async def connect_shards(settings: Settings, address: str) -> Shards:
-    """Connect to the servers of a frontier. If the address is one that a person wrote, an error has advice."""
+async def connect_shards(settings: Settings, address: str, *, option: str = "") -> Shards:
+    """Connect to the servers of a frontier. If the address is one that a person wrote, an error has advice. `option`:
+    the option with the address; empty: that of the frontier."""
     try:
         return await Shards.connect(address)
     except FrontierUnavailable as error:
@@ -76,7 +77,7 @@ async def connect_shards(settings: Settings, address: str) -> Shards:
             raise
         raise FrontierUnavailable(
             f"{error.detail}. Check that a Valkey or Redis server runs there, or name another one with "
-            f"{named('frontier')}."
+            f"{option or named('frontier')}."
         ) from None
 
 

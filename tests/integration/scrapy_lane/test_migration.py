@@ -114,6 +114,11 @@ def test_what_cannot_be_read_is_kept_with_the_reason(tmp_path: Path, server: Ser
     assert store.llen("old:requests:dead") == 4
 
 
+def test_a_server_that_cannot_be_reached_is_named_with_its_option(tmp_path: Path, server: Server) -> None:
+    error = migrate(tmp_path, server, "--redis", "redis://127.0.0.1:1", code=4)["error"]
+    assert "Check that a Valkey or Redis server runs there, or name another one with --redis." in error
+
+
 def test_a_key_that_is_not_scrapy_rediss_is_refused(tmp_path: Path, server: Server, store: redis.Redis) -> None:
     store.set("old:requests", "x")
     assert "old:requests is a string" in migrate(tmp_path, server, code=2)["error"]

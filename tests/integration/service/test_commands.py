@@ -3,8 +3,10 @@
 import json
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +88,26 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
     for command in ("info", "stop"):
         assert folder.run(command, "app", "nobody", code=2) == ""
         assert "there is no crawl app/nobody" in folder.errors
+    assert folder.run("dump", "demo.crawled_ap", "--from-beginning", "--limit", "1") == ""
+    assert "demo.crawled_ap has no messages yet. gossamer dump --list shows the topics." in folder.errors
     assert "demo.incoming" in folder.run("dump", "--list")
     assert folder.json("dump", "--list", "--json")["demo.crawled_app"] >= 5
+
+
+def test_a_worker_without_a_bus_warns_that_the_service_gets_none_of_its_pages(folder: Folder, tmp_path: Path) -> None:
+    own = str(tmp_path / "own.jsonl")
+    command = crawling.command("worker", "-o", own, "--pool", "shared")
+    with subprocess.Popen(command, cwd=folder.service.folder, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stderr is not None
+        deadline = threading.Timer(60, worker.kill)
+        deadline.start()
+        try:
+            lines = takewhile(lambda line: "A crawl service uses this frontier." not in line, worker.stderr)
+            before = list(lines)
+            assert worker.poll() is None, before
+        finally:
+            deadline.cancel()
+            worker.terminate()
 
 
 def test_a_crawl_that_has_finished_is_not_stopped_and_begins_another_run(folder: Folder) -> None:
@@ -169,6 +189,8 @@ def test_domains_are_changed_and_shown(folder: Folder, tmp_path: Path) -> None:
     shown = folder.json("domains", "list", "--json")
     assert shown["domains"]["example.com"] == {"hits": 5, "window": 60.0, "scale": 0.5}
     assert shown["domains"]["bad.example"] == {"blacklisted": True}
+    audit = folder.run("crawls", "audit", "--action", "domain.change")
+    assert audit == "There are no such changes. Those by commands, such as gossamer domains, are not here.\n"
     text = folder.run("domains", "dump")
     folder.run("domains", "remove", "example.com")
     folder.run("domains", "blacklist", "bad.example", "--remove")

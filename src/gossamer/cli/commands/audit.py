@@ -48,7 +48,7 @@ def audit(
     if json:
         terminal.print_json([_as_json(row) for row in rows])
     elif not rows:
-        terminal.print_result("There are no changes.")
+        terminal.print_result("There are no such changes. Those by commands, such as gossamer domains, are not here.")
     else:
         table = tables.PlainTable("when", "who", "from", "what", "of what", "outcome", "details")
         for row in rows:

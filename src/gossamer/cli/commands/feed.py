@@ -349,7 +349,10 @@ class _TopicReading:
             if not self.topic.startswith(f"{cluster.topics.prefix}."):
                 raise BadInput(f"there is no topic {self.topic}. gossamer dump --list shows the topics.")
             ends = self.from_beginning and self.limit is not None
-            terminal.print_stderr(f"{self.topic} has no messages yet{'.' if ends else '; waiting for one.'}")
+            terminal.print_stderr(
+                f"{self.topic} has no messages yet{'.' if ends else '; waiting for one.'} "
+                "gossamer dump --list shows the topics."
+            )
         if self.group is not None:
             return await cluster.bus.consume([self.topic], group=self.group)
         return await cluster.bus.read([self.topic], from_beginning=self.from_beginning)

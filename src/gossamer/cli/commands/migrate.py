@@ -20,8 +20,7 @@ from gossamer.model.crawl import Crawl, Order
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
-from gossamer.valkey.shards import Shards
-from gossamer.wiring.frontier import connect
+from gossamer.wiring.frontier import connect, connect_shards
 
 _HELP = "Import the queue of another crawler: scrapy-redis."
 app = CommandGroup(help=_HELP)
@@ -104,7 +103,7 @@ async def _import(
             console.print(f"{done.read:,} read, {done.added:,} added ...")
 
     with Interruption(drain=None, show=terminal.say):  # the first Ctrl-C cancels the import, which may be repeated
-        shards = await Shards.connect(redis)
+        shards = await connect_shards(settings, redis, option="--redis")
         try:
             left = await find_leftovers(shards, **keys)
             frontier = await connect(settings, settings.frontier)

@@ -3,7 +3,9 @@
 The frontier is the store of the requests to fetch. Fixed: flags and exit codes.
 """
 
+import contextlib
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from gossamer.cli import options
@@ -14,9 +16,11 @@ from gossamer.cli.running import when_reachable
 from gossamer.cli.summary import Display, Summary
 from gossamer.cli.terminal import Interruption
 from gossamer.cli.worker_process import fork_server
+from gossamer.control import stats
 from gossamer.crawling.outputs import find_contents
 from gossamer.crawling.work import Assignment, WorkMonitor, work
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, FrontierUnavailable
+from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import SHARED_POOL
 from gossamer.net.credentials import hide_secrets
 from gossamer.settings import Settings
@@ -114,6 +118,18 @@ def _destinations(settings: Settings) -> str:
     return ", ".join(filter(None, (f"the bus {hide_secrets(settings.bus)}", files)))
 
 
+async def _warn_of_service(settings: Settings, frontier: ValkeyFrontier, say: Callable[[str], None]) -> None:
+    """Warn if a crawl service feeds this frontier: its consumers miss what a worker without a bus fetches."""
+    counters = stats.Counters(frontier.connection, prefix=settings.prefix)
+    with contextlib.suppress(FrontierUnavailable):  # the work waits for it, and says so
+        if await counters.nodes(stats.INTAKE):
+            files = ", ".join(map(hide_secrets, settings.crawl.output_paths))
+            say(
+                f"A crawl service uses this frontier. Its consumers do not get the pages of this worker, which go to "
+                f"{files}. To publish them, start the worker with the service's --bus, for example --bus streams."
+            )
+
+
 async def _work(settings: Settings, address: str, pool: str, spiders: list[str], *, quiet: bool) -> Summary:
     """Work for a pool, which is a name for a set of crawls, until the command is interrupted. `spiders` empty: for
     all."""
@@ -124,6 +140,8 @@ async def _work(settings: Settings, address: str, pool: str, spiders: list[str],
     ):
         frontier = await when_reachable("frontier", lambda: connect(settings, address), display.say)
         warn_of_servers(frontier, display.say)
+        if not settings.bus and pool == SHARED_POOL:
+            await _warn_of_service(settings, frontier, display.say)
         try:
             started = time.monotonic()
             result = await work(
