@@ -180,6 +180,8 @@ def command_in(words: Sequence[str]) -> tuple[ProgramCommand, Sequence[str]]:
         raise UsageError(f"No such option: {rest[0].partition('=')[0]}.")
     if rest[0] not in found.commands:
         own = {name: name for name in found.commands}
+        if "show" in own and rest[0].removeprefix("g").isdigit():  # a job's number, or a group's
+            own = {rest[0]: f"show {rest[0]}"}
         raise UsageError(f"No such command {rest[0]!r:.50}.{_suggested_command(rest[0], own)}")
     return found.commands[rest[0]], rest[1:]
 

@@ -167,7 +167,7 @@ class HttpSession:
                 f"{self.shown} redirects to {error.headers.get('Location', '')}. Name that address as the target.",
                 error.code,
             )
-        detail = _detail(content) or f"{error.code} {error.reason}"
+        detail = _detail(content) or f"it answered {error.code} {error.reason}. Is the address right?"
         if error.code == 401:
             given = "The token or password was refused" if self._credentials.header() else "A token is needed"
             detail = (

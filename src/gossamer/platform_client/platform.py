@@ -113,8 +113,10 @@ class PlatformClient:
         """Return a job."""
         return dict(self.call("GET", f"/jobs/{number}"))
 
-    def wait(self, number: int) -> dict[str, Any]:
-        """Return a job once it has ended. An outage of the server is waited for."""
+    def wait(self, number: int, on_retry: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+        """Return a job once it has ended. An outage of the server is waited for. `on_retry` gets the job whenever
+        another attempt of it has failed, and it is to be tried again."""
+        failed = 0
         while True:
             try:
                 job = self.job(number)
@@ -123,6 +125,9 @@ class PlatformClient:
                 continue
             if job["state"] in ENDED:
                 return job
+            if on_retry is not None and len(job["earlier_attempts"]) > failed:
+                on_retry(job)
+            failed = len(job["earlier_attempts"])
             time.sleep(_LOOK_SECONDS)
 
     def follow(self, number: int) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -308,7 +308,7 @@ def _copied(old: dict[str, Any]) -> dict[str, Any]:
 def _print_job(client: PlatformClient, found: dict[str, Any], *, wait: bool, json: bool) -> None:
     if wait:
         terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer jobs cancel {found['id']}")
-        found = client.wait(found["id"])
+        found = client.wait(found["id"], say_retry)
     if json:
         terminal.print_json(found)
     else:
@@ -430,12 +430,21 @@ def follow_log(client: PlatformClient, number: int, *, on_stderr: bool = False) 
             if kind == "log":
                 stream.write(data["text"])
                 stream.flush()
-            elif kind == "state" and data["attempt"] > max(attempt, 1):
+            elif data["state"] == "pending" and data["attempt"]:
+                say_retry(client.job(number))
+            elif data["attempt"] > max(attempt, 1):
                 terminal.say(f"attempt {data['attempt']} of job {number} is {data['state']}")
             if kind == "state":
                 attempt = data["attempt"]
     except BrokenPipeError:
         return
+
+
+def say_retry(job: dict[str, Any]) -> None:
+    """Tell that an attempt of a job has failed, and when the next one begins."""
+    if earlier := job["earlier_attempts"]:
+        waits = f". The job waits for {job['waits_for']}" if job.get("waits_for") else ""
+        terminal.say(f"attempt {len(earlier)} of job {job['id']} has failed: {earlier[-1]['reason']}{waits}")
 
 
 def exit_code_of(ended: dict[str, Any]) -> int:
@@ -495,6 +504,9 @@ def _show_job(found: dict[str, Any]) -> None:
         "node": found["node"],
         "finish": found["finish_reason"] or "",
         "attempts": str(found["attempt"]) if found["attempt"] > 1 else "",
+        "failed": "\n".join(
+            f"attempt {number}: {each['reason']}" for number, each in enumerate(found["earlier_attempts"], 1)
+        ),
     }
     tables.show(tables.details_table(rows))
     if lines := found.get("last_log_lines"):

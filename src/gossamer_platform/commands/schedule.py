@@ -4,6 +4,7 @@ Fixed: flags, exit codes, and the fields of `--json`, which are those of the API
 """
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -17,7 +18,7 @@ from gossamer.platform_client.scrapyd import ScrapydClient
 from gossamer.platform_client.splitting import SplitSource
 from gossamer.platform_client.targets import ScrapyProject, choose_target
 from gossamer.policy.words import counted
-from gossamer_platform.commands.jobs import exit_code_of, follow_log, show_end, states_text
+from gossamer_platform.commands.jobs import exit_code_of, follow_log, say_retry, show_end, states_text
 
 _START_URLS: Final = "start_urls"
 """Use of a part that replaces the spider's start URLs. The API's word: fixed."""
@@ -151,18 +152,25 @@ def schedule(
 
 
 def _create(client: PlatformClient, body: dict[str, Any]) -> dict[str, Any]:
-    """Make a job. Raises BadInput, with what to do, if the project or the spider is not there."""
-    try:
+    """Make a job."""
+    with advice_if_missing(client, body["project"], body["spider"]):
         return dict(client.create("/jobs", body))
+
+
+@contextlib.contextmanager
+def advice_if_missing(client: PlatformClient, project: str, spider: str) -> Iterator[None]:
+    """Raise BadInput, with what to do, if the server refuses the call because the project or the spider is missing."""
+    try:
+        yield
     except ServerRefused as error:
         if error.status != 404:
             raise
-        found = client.call("GET", "/versions", query={"project": body["project"]})
+        found = client.call("GET", "/versions", query={"project": project})
         ready = [each for each in found if each["state"] == "ready"]
         if not ready:
             advice = "Correct it, and deploy it again: gossamer deploy" if found else "Deploy it first: gossamer deploy"
-        elif str(error).endswith(f"spider '{body['spider']}' not found"):
-            names = sorted({spider for each in ready for spider in each["spiders"] or ()})
+        elif str(error).endswith(f"spider '{spider}' not found"):
+            names = sorted({one for each in ready for one in each["spiders"] or ()})
             advice = f"The project has {', '.join(names[:_SHOWN_SPIDERS])}. A new spider needs: gossamer deploy"
         else:
             advice = "To see what there is: gossamer versions list"
@@ -265,7 +273,7 @@ def _after(client: PlatformClient, job: dict[str, Any], *, wait: bool, follow: b
     terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer jobs cancel {number}")
     if follow:
         follow_log(client, number, on_stderr=json)
-    ended = client.wait(number)
+    ended = client.wait(number, None if follow else say_retry)
     if json:
         terminal.print_json(ended)
     else:

@@ -16,8 +16,9 @@ from gossamer.cli import tables, targets, terminal
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.controls import without_controls
 from gossamer.errors import BadInput
+from gossamer.platform_client.http import ServerRefused
 from gossamer.platform_client.platform import PlatformClient
-from gossamer_platform.commands.schedule import Arguments, Settings, Version
+from gossamer_platform.commands.schedule import Arguments, Settings, Version, advice_if_missing
 
 app = CommandGroup(
     help="List, add and change the rules by which jobs start. A schedule makes jobs, or submits crawl requests, by "
@@ -208,7 +209,7 @@ def add(
     body |= {"arguments": targets.pairs(a or (), "-a"), "settings": targets.pairs(s or (), "-s")}
     body["crawl"] = None if crawl is None else _requests(crawl, {"maxdepth": depth, "max_pages": max_pages})
     client, wanted = _client(target, project, everything=False)
-    made = client.call("POST", "/schedules", body={**body, "project": wanted})
+    made = _create(client, {**body, "project": wanted})
     if json:
         terminal.print_json(made)
         return
@@ -276,6 +277,18 @@ def _client(named: str | None, project: str | None, *, everything: bool) -> tupl
     here = targets.here()
     client = targets.connect_platform(named, here)
     return client, "" if everything else targets.project_name(project, client.target, here)
+
+
+def _create(client: PlatformClient, body: dict[str, Any]) -> dict[str, Any]:
+    """Make a schedule. Raises BadInput, with what to do, if its name is taken, or its project or spider is missing."""
+    spider = body["spider"]
+    try:
+        with advice_if_missing(client, body["project"], spider) if spider else contextlib.nullcontext():
+            return dict(client.call("POST", "/schedules", body=body))
+    except ServerRefused as error:
+        if error.status != 409:
+            raise
+        raise BadInput(f"{error}. To replace it, remove it first: gossamer schedules remove {body['name']}") from None
 
 
 def _find(name: str, target: str | None, project: str | None) -> tuple[PlatformClient, dict[str, Any]]:

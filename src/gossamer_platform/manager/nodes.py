@@ -244,7 +244,7 @@ class NodeOperations:
 
         state, failure = await self._record(node, attempt, record) or (None, "")
         if state is not None:
-            log.info("job %d ended: %s %s", attempt.job, state, failure)
+            log.info("job %d ended: %s", attempt.job, f"{state} {failure}".rstrip())
 
     async def _listed(self, node: NodeKey, version_id: int, result: ListingResult) -> None:
         """Record the spiders of a version, or why they could not be listed."""

@@ -65,7 +65,7 @@ class ScrapydFiles:
 
     def places(self, job: Job) -> JobPlaces:
         """Create the folders of a job that is about to start, and return the places of its files."""
-        names, attempt = JobFile.of(job), _last(job)
+        names, attempt = JobFile.of(job), _newest(job)
         config = self._config
         log = items = ""
         settings: dict[str, str] = {}
@@ -130,15 +130,20 @@ class ScrapydFiles:
 
     def delete(self, job: Job, kind: FileKind) -> None:
         """Delete the logs or the items of all attempts of a job that has ended."""
-        for attempt in range(1, _last(job) + 1):
+        for attempt in range(1, _newest(job) + 1):
             path = self._path(job, kind, attempt)
             if path is not None:
                 path.unlink(missing_ok=True)
 
 
-def _last(job: Job) -> int:
-    """Return the number of the last attempt that has files, or will have them."""
+def _newest(job: Job) -> int:
+    """Return the number of the newest attempt, which has files or will have them."""
     return len(job.earlier_attempts) + 1
+
+
+def _last(job: Job) -> int:
+    """Return the number of the last attempt that ran. 1: none did."""
+    return _newest(job) if job.started_at is not None else max(1, len(job.earlier_attempts))
 
 
 def _url(base: str, folder: str, job: Job, suffix: str) -> str | None:

@@ -141,7 +141,7 @@ def waits_for(connection: Connection, job: Job) -> str:
         return f"the end of job {job.after_job}"
     pause = 0.0 if job.not_before is None else connection.execute(select(job.not_before - DatabaseNow())).scalar_one()
     if pause > 0:
-        return f"the end of a pause, in {pause:.0f} s"
+        return f"its next attempt, in {pause:.0f} s"
     if find_version(connection, job.project, job.version_name) is None:
         wanted = "a ready version" if job.version_name is None else f"version {job.version_name}, which is not ready,"
         return f"{wanted} of {job.project}"

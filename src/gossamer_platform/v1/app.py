@@ -201,12 +201,13 @@ async def _on_problem(_request: Request, error: Exception) -> Response:
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    errors = [
+        {**fault, "msg": "unknown field"} if fault["type"] == "extra_forbidden" else fault for fault in error.errors()
+    ]
     # Of each fault the last part of its place: `limit`, not `query.limit`.
-    faults = [{"field": ".".join(map(str, fault["loc"][1:])), "reason": fault["msg"]} for fault in error.errors()]
+    faults = [{"field": ".".join(map(str, fault["loc"][1:])), "reason": fault["msg"]} for fault in errors]
     # A fault of the whole body has no field.
-    detail = "; ".join(
-        f"{_field_text(fault['loc'][1:])}: {fault['msg']}".removeprefix(": ") for fault in error.errors()
-    )
+    detail = "; ".join(f"{_field_text(fault['loc'][1:])}: {fault['msg']}".removeprefix(": ") for fault in errors)
     return problem_json(Problem.named(400, "invalid-request", detail, errors=tuple(faults)))
 
 

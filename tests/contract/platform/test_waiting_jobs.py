@@ -76,6 +76,6 @@ async def test_a_pending_job_says_what_it_waits_for(database: StateDatabase) -> 
         "the limit of a: the spider's max_running is reached",
         "the limit of shop: max_running is 1",
         "version 9, which is not ready, of shop",
-        "the end of a pause, in 30 s",
+        "its next attempt, in 30 s",
         "the end of job 2",
     ]

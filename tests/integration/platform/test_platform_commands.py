@@ -165,6 +165,23 @@ def test_a_failed_job_ends_the_command_with_1(project: Project) -> None:
     assert re.search(r"^ended +[0-9:]+ \w+ *$", shown, re.MULTILINE)
 
 
+def test_an_attempt_that_fails_is_told_while_the_job_waits_and_its_log_is_there(project: Project) -> None:
+    project.run("projects", "set", "retries=1", "retry_seconds=3")
+    done = project.run("schedule", "words", "-a", "fail=1", "--wait", code=1)
+    told = r"attempt 1 of job (\d+) has failed: finish_reason: start_error\. The job waits for its next attempt, in"
+    assert re.search(told, done.stderr)
+    followed = project.run("schedule", "words", "-a", "fail=1", "--follow", code=1)
+    assert len(re.findall(told, followed.stderr)) == 1
+    project.run("projects", "set", "retry_seconds=600")
+    number = str(project.json("schedule", "words", "-a", "fail=1")["id"])
+    until(lambda: project.json("jobs", "show", number)["earlier_attempts"])
+    assert "failed on purpose" in project.run("jobs", "log", number).stdout
+    assert re.search(r"failed +attempt 1: finish_reason: start_error", project.run("jobs", "show", number).stdout)
+    project.run("jobs", "cancel", number)
+    assert "failed on purpose" in project.run("jobs", "log", number).stdout
+    project.run("projects", "set", "retries=0", "retry_seconds=")
+
+
 def test_a_job_is_cancelled(project: Project) -> None:
     number = str(project.json("schedule", "words", "-a", "wait=1")["id"])
     project.run("jobs", "cancel", number)
@@ -209,6 +226,8 @@ def test_a_broken_deployment_ends_with_1_and_changes_nothing(project: Project, s
             2,
             "setting memory_limit: cannot read 'much'. Write a number of bytes",
         ),
+        (("projects", "set", "retrys=2"), 2, "retrys: unknown field"),
+        (("jobs", "7"), 2, "No such command '7'. Did you mean 'show 7'?"),
         (("projects", "show", "-p", "nowhere"), 2, "there is no project 'nowhere'"),
         (("jobs", "--spider", "none"), 0, "project shop has no such jobs."),
         (("schedule", "words", "-a", "n"), 2, "-a: cannot read 'n'"),
@@ -385,6 +404,10 @@ def test_schedules_are_added_paused_run_and_removed(project: Project) -> None:
     assert re.search(r"02:30\+00:00 UTC \(\S+ 11:30\+09:00 here\)", added)
     assert "exactly one of --cron" in project.run("schedules", "add", "none", "words", code=2).stderr
     assert "cannot read '15x'" in project.run("schedules", "add", "x", "words", "--every", "15x", code=2).stderr
+    taken = project.run("schedules", "add", "nightly", "words", "--every", "1d", code=2).stderr
+    assert "already. To replace it, remove it first: gossamer schedules remove nightly" in taken
+    missing = project.run("schedules", "add", "x", "wrds", "--every", "1d", code=2).stderr
+    assert "spider 'wrds' not found. The project has words." in missing
     assert "minute '61'" in project.run("schedules", "add", "x", "words", "--cron", "61 * * * *", code=2).stderr
     shown = project.run("schedules", "list", TZ="Europe/Berlin").stdout
     assert "02:30+00:00" in shown  # as in the zone of the rule
