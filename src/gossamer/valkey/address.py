@@ -77,7 +77,7 @@ class Address(msgspec.Struct, frozen=True):
                 )
             family, _, kind = scheme.partition("+")
             if family not in ("redis", "rediss") or kind not in ("", "cluster"):
-                raise ValueError(f"unknown scheme {parts.scheme!r}" if parts.scheme else "no scheme")
+                raise ValueError(f"unknown scheme {parts.scheme!r}" if "://" in text else "no scheme, such as redis://")
             is_cluster = kind == "cluster"
             userinfo, _, hosts = netloc.rpartition("@")
             user, _, password = userinfo.partition(":")

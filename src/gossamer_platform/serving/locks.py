@@ -46,6 +46,7 @@ async def lock_folder(closing: contextlib.AsyncExitStack, file: Path, *, command
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     closing.callback(os.close, descriptor)
     deadline = asyncio.get_running_loop().time() + _LOCK_SECONDS
+    is_told = False
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,6 +57,9 @@ async def lock_folder(closing: contextlib.AsyncExitStack, file: Path, *, command
                     f"another `{command}` (process {owner or 'unknown'}) uses {what}. Stop it, or start this one in "
                     "another folder"
                 ) from None
+            if not is_told:
+                log.warning("waiting up to %.0f seconds for another `%s`, which uses %s", _LOCK_SECONDS, command, what)
+                is_told = True
             await asyncio.sleep(0.1)
         else:
             os.ftruncate(descriptor, 0)

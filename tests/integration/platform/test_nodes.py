@@ -196,6 +196,8 @@ def test_a_second_process_is_refused_where_it_would_run_jobs_twice(manager: Runn
         for said, second in refused.items():
             assert second.wait() == 2
             assert said in second.said()
+            if said.startswith("another "):
+                assert "waiting up to 5 seconds for another `gossamer" in second.said()
         assert manager.node("one")["state"] == "online"
 
 

@@ -19,7 +19,7 @@ from .lane import HOST, asking, at, page, prefix, scraper
     ("settings", "complaint"),
     [
         ({"GOSSAMER_FRONTIER": ""}, "GOSSAMER_FRONTIER is not set"),
-        ({"GOSSAMER_FRONTIER": "localhost:6379"}, "unknown scheme"),
+        ({"GOSSAMER_FRONTIER": "localhost:6379"}, "no scheme, such as redis://"),
         ({"GOSSAMER_FRONTIER": "redis://127.0.0.1:1"}, "or name another one with GOSSAMER_FRONTIER."),
         ({"GOSSAMER_FRONTEIR": "x"}, "GOSSAMER_FRONTEIR: there is no such setting; did you mean GOSSAMER_FRONTIER?"),
         ({"GOSSAMER_CRAWL__DEPTH": "3"}, "GOSSAMER_CRAWL__DEPTH has no effect in a Scrapy project"),

@@ -40,7 +40,7 @@ def test_a_password_is_never_shown() -> None:
     ("text", "wrong"),
     [
         ("", "no scheme"),
-        ("localhost:6379", "unknown scheme"),
+        ("localhost:6379", "no scheme, such as redis://"),
         ("http://h", "unknown scheme"),
         ("redis+sentinel://h", "unknown scheme"),
         ("redis://", "no host"),
