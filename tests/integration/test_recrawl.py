@@ -625,6 +625,7 @@ def test_a_given_url_that_never_gave_a_page_is_tried_in_each_round(tmp_path: Pat
         (("--fresh",), "--fresh: a crawl that is kept up to date does not begin anew."),
         (("--recrawl-max", "soon"), "--recrawl-max: cannot read 'soon'"),
         (("--recrawl-rule", "/x"), "--recrawl-rule: cannot read '/x'. Write REGEX every=1h"),
+        (("--recrawl-rule", "/x every=1h every=2h"), "--recrawl-rule: every is in '/x every=1h every=2h' twice."),
         (("--recrawl-rule", "/x level=none"), "--recrawl-rule: 'none' is no level. Write bytes, text, items or links."),
         (("--recrawl-rule", "/x window=* 25 * * *"), "--recrawl-rule: hour '25' is not made of 0 to 23."),
         (("--recrawl-window", "* 1-5 * * *"), "--recrawl-window: with --recrawl-once, the visits begin when the"),
@@ -642,6 +643,18 @@ def test_bad_options_say_what_to_write(options: tuple[str, ...], sentence: str, 
     )  # fmt: skip
     assert done.returncode == 2
     assert sentence in done.stderr
+
+
+def test_a_crawl_that_was_kept_up_to_date_does_not_begin_anew_by_a_plain_command(tmp_path: Path, site: Served) -> None:
+    write(site, "index.html")
+    again = command("crawl", f"{site.url}/", *FLAGS)
+    kept = subprocess.run([*again, "--recrawl-once"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    assert kept.returncode == 0, kept.stderr
+    written = {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")}
+    refused = subprocess.run([*again, "--fresh"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    assert (refused.returncode, "does not begin anew" in refused.stderr) == (2, True), refused.stderr
+    assert written
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")} == written
 
 
 def test_a_program_gets_the_changes(tmp_path: Path, site: Served) -> None:

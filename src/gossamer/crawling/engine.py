@@ -87,6 +87,7 @@ from gossamer.wiring.plan import (
     index_address,
     keeps_index,
     make_plan,
+    no_new_beginning,
 )
 from gossamer.wiring.processes import with_process_count
 from gossamer.wiring.worker import make_resolver
@@ -130,6 +131,9 @@ async def prepare(
         )
         if private:  # made again, because the look-up needed the seeds of the first plan
             plan = make_plan(settings, seeds, crawl_id=crawl_id, now=time.time(), private_hosts=private)
+        note = read_note(settings.data_dir, plan.crawl.id.crawlid) if fresh else None
+        if note is not None and note.index:
+            raise no_new_beginning()
         return plan
     finally:
         resolver.close()

@@ -522,11 +522,17 @@ def check_recrawl(settings: Settings, *, fresh: bool) -> None:
             option="recrawl_window",
         )
     if fresh:
-        raise BadInput(
-            "a crawl that is kept up to date does not begin anew. Omit the option; or delete the crawl with gossamer "
-            "crawls delete, and its outputs.",
-            option="fresh",
-        )
+        raise no_new_beginning()
+
+
+def no_new_beginning() -> BadInput:
+    """Return why --fresh is refused for a crawl that has a page index: its pages would be in no output any more, nor
+    be fetched again."""
+    return BadInput(
+        "a crawl that is kept up to date does not begin anew. Omit the option; or delete the crawl with gossamer "
+        "crawls delete, and its outputs.",
+        option="fresh",
+    )
 
 
 _CONFIRM_SECONDS = 600.0
@@ -595,6 +601,9 @@ def parse_revisit_rule(text: str) -> RevisitRule:
     match, *rest = _RULE_PART.split(text.strip())
     parts = {name: value.strip() for name, value in zip(rest[::2], rest[1::2], strict=True)}
     option = "recrawl_rule"
+    if len(parts) < len(rest) // 2:
+        twice = next(name for name in parts if rest[::2].count(name) > 1)
+        raise BadInput(f"{twice} is in {text!r:.80} twice.", option=option)
     if not match or not parts or not all(parts.values()) or ("every" in parts and parts.keys() & {"min", "max"}):
         raise BadInput(
             f"cannot read {text!r:.80}. Write REGEX every=1h, or REGEX min=1h max=7d level=text keep=main.",
