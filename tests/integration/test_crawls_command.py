@@ -251,6 +251,30 @@ def test_deleting_asks_at_a_terminal_and_needs_yes_without_one(web: FakeWeb, tmp
         assert ("asked" in listed(tmp_path)) is (answer == "n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_at_the_question_ends_the_command_and_deletes_nothing(
+    number: signal.Signals, web: FakeWeb, tmp_path: Path
+) -> None:
+    gossamer("crawl", *flags(web, "asked"), cwd=tmp_path)
+    ours, theirs = pty.openpty()
+    asking = subprocess.Popen(
+        command("crawls", "delete", "asked"), cwd=tmp_path, stdin=theirs, stderr=subprocess.PIPE, bufsize=0
+    )
+    assert asking.stderr is not None
+    shown = b""
+    while not shown.endswith(b"[y/N] "):
+        more = asking.stderr.read(1)
+        assert more, shown
+        shown += more
+    asking.send_signal(number)  # no answer follows
+    _, rest = asking.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert asking.returncode == 130
+    assert rest == b"\ngossamer: Interrupted: nothing was deleted\n"
+    assert "asked" in listed(tmp_path)
+
+
 def test_an_unknown_crawl_is_named(tmp_path: Path) -> None:
     none = gossamer("crawls", "list", cwd=tmp_path)
     assert none.returncode == 2

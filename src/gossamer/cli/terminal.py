@@ -113,12 +113,28 @@ def width() -> int | None:
 
 
 def confirmed(question: str) -> bool:
-    """Ask the person at the terminal. Raises BadInput where standard input is no terminal."""
+    """Ask the person at the terminal. A signal that ends the command counts as a no. Raises BadInput where standard
+    input is no terminal."""
+    global _listener
     if not sys.stdin.isatty():
         raise BadInput("there is no terminal to ask for a confirmation. Add --yes.")
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    before, answer = _listener, ""
+    try:
+        _listener = _refuse  # the event loop, which handles signals otherwise, stands still meanwhile
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        _listener = before
+    if not answer.endswith("\n"):
+        sys.stderr.write("\n")
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _refuse() -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def typed(name: str, *, hidden: bool) -> str:
