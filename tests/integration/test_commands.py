@@ -77,7 +77,7 @@ def test_fetch_says_which_rule_refuses_and_what_failed(web: FakeWeb, tmp_path: P
     assert "Disallow: /private" in refused.stdout
     nobody = gossamer("fetch", "http://127.0.0.1:1/", "--allow-private", "--ignore-robots", cwd=tmp_path)
     assert nobody.returncode == 1
-    assert "error      The server did not accept the connection: 127.0.0.1:1" in nobody.stdout
+    assert "error      The server did not accept the connection: 127.0.0.1:1: Connection refused" in nobody.stdout
     assert "advice     Check whether it is running." in nobody.stdout
 
 
@@ -109,7 +109,7 @@ def test_fetch_through_a_proxy_that_resolves_the_name_shows_no_address(web: Fake
     assert found["address"] == ""
 
 
-LOOK = "Look for a typing error, or name its address with --resolve HOST:ADDRESS."
+LOOK = "Look for a typing error, check your network, or name its address with --resolve HOST:ADDRESS."
 
 
 @pytest.mark.parametrize(

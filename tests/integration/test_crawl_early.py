@@ -106,7 +106,9 @@ def test_a_name_that_does_not_exist_is_told_with_what_to_do(tmp_path: Path) -> N
     assert ended.returncode == 1
     said = ended.stderr.splitlines()[0]
     assert said.startswith("gossamer: Cannot fetch http://nobody.invalid/: the host name could not be resolved (nobody")
-    assert said.endswith("Look for a typing error, or name its address with --resolve HOST:ADDRESS.")
+    assert said.endswith(
+        "Look for a typing error, check your network, or name its address with --resolve HOST:ADDRESS."
+    )
 
 
 def test_a_seed_whose_name_does_not_exist_is_not_retried(tmp_path: Path) -> None:
@@ -116,7 +118,9 @@ def test_a_seed_whose_name_does_not_exist_is_not_retried(tmp_path: Path) -> None
     assert time.monotonic() - started < 30
     assert ended.returncode == 1
     said = ended.stderr.splitlines()[0]
-    assert said.endswith("Look for a typing error, or name its address with --resolve HOST:ADDRESS.")
+    assert said.endswith(
+        "Look for a typing error, check your network, or name its address with --resolve HOST:ADDRESS."
+    )
     (record,) = map(json.loads, (tmp_path / "pages.jsonl").read_text().splitlines())
     assert (record["reason"], record["attempt"]) == ("dns", 0)
     title, _, detail = record["exception"].partition(": ")

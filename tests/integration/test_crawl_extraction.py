@@ -125,7 +125,7 @@ def test_a_rule_that_matched_nothing_is_told_with_the_count_of_pages(web: FakeWe
     assert done.returncode == 0, done.stderr
     told = [line.strip() for line in done.stdout.splitlines()]
     assert "products: matched nothing, no value for price, name on any page (20 pages tried)" in told
-    assert "shops: no value for a; there was no page for it, an HTML page whose URL matches its urls" in told
+    assert "shops: no value for a: no HTML page has a URL that matches its urls" in told
     assert "priced: no value for price on any page (20 pages tried)" in told
     assert "priced: left out 20 items without the required price" in told
     assert not [line for line in told if line.startswith("titles")]

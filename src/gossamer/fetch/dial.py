@@ -188,4 +188,4 @@ async def _connect_socket(sock: socket.socket, address: tuple[str, int]) -> None
     finally:
         loop.remove_writer(sock)
     if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-        raise OSError(error, f"Connect call failed {address}")
+        raise OSError(error, os.strerror(error))

@@ -41,7 +41,7 @@ _EXPLANATIONS = {
     ),
     "dns": Explanation(
         "The host name could not be resolved",
-        "Look for a typing error, or name its address with {resolve=HOST}.",
+        "Look for a typing error, check your network, or name its address with {resolve=HOST}.",
     ),
     "connect": Explanation("The server did not accept the connection", "Check whether it is running."),
     "connect_timeout": Explanation("The connection was not made in time", "A firewall may drop connections."),

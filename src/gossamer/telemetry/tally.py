@@ -109,8 +109,7 @@ def rule_sentences(rules: dict[str, RuleCount]) -> list[str]:
         empty = [field for field, found in count.fields.items() if not found]
         named = ", ".join(empty[:_FIELDS_NAMED]) + (", …" if len(empty) > _FIELDS_NAMED else "")
         if not count.pages:
-            why = "there was no page for it, an HTML page whose URL matches its urls"
-            lines.append(f"{prefix}no value for {named}; {why}")
+            lines.append(f"{prefix}no value for {named}: no HTML page has a URL that matches its urls")
         elif empty:
             nothing = "" if count.items or count.lacking or len(empty) < len(count.fields) else "matched nothing, "
             lines.append(f"{prefix}{nothing}no value for {named} on any page ({counted(count.pages, 'page')} tried)")
