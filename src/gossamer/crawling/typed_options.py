@@ -128,8 +128,8 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     follow_nofollow: bool
     """Also follow links that are marked nofollow."""
     render: Literal["never", "auto", "always"]
-    """Let a browser build the pages, for sites that scripts make. never: no page; auto: those whose links or main text
-    that changes; always: every page. It needs Chromium or Chrome."""
+    """Let a browser build the pages, for sites that scripts make. never: no page; auto: those to which scripts add
+    links or main text; always: every page. It needs Chromium or Chrome."""
     render_match: Texts
     """Let a browser build the pages whose URLs match one of these regular expressions, searched as those of allow."""
     render_screenshot: str

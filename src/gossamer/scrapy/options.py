@@ -92,7 +92,7 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     "GOSSAMER_RENDER": (
         "never",
         "Render pages in a browser, as `--render` does for crawls. never: only requests whose meta has `render`; auto: "
-        "pages whose links or main text that changes; always: all, except requests with `render` False in their meta",
+        "pages to which scripts add links or main text; always: all, except requests with `render` False in their meta",
     ),
     "GOSSAMER_RENDER_OPTIONS": (
         {},

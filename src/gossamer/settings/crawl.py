@@ -194,8 +194,8 @@ class CrawlSettings(SettingGroup):
     )
     render: Literal["never", "auto", "always"] = field_of(
         "never",
-        "Let a browser build the pages, for sites that scripts make. never: no page; auto: those whose links or main "
-        "text that changes; always: every page. It needs Chromium or Chrome",
+        "Let a browser build the pages, for sites that scripts make. never: no page; auto: those to which scripts "
+        "add links or main text; always: every page. It needs Chromium or Chrome",
         option=SettingOption(WHAT, "never|auto|always"),
     )
     render_step: tuple[str, ...] = field_of(
@@ -415,7 +415,9 @@ class CrawlSettings(SettingGroup):
     recrawl_all: bool = field_of(
         False,
         "With recrawl_once, visit all pages, also those that are not due",
-        option=SettingOption(WHAT),
+        option=SettingOption(
+            WHAT, help="With --recrawl-once, visit all pages, also those that are not due. Default: no."
+        ),
     )
     budget: str = field_of(
         "",
@@ -427,7 +429,12 @@ class CrawlSettings(SettingGroup):
         "1h",
         "Shortest time between two visits of a page with recrawl: 90s, 30m, 12h, 7d or 4w. The same as recrawl_max: a "
         "fixed interval",
-        option=SettingOption(HOW_FAST, "TIME"),
+        option=SettingOption(
+            HOW_FAST,
+            "TIME",
+            help="Shortest time between two visits of a page with --recrawl: 90s, 30m, 12h, 7d or 4w. The same as "
+            "--recrawl-max: a fixed interval. Default: 1h.",
+        ),
     )
     recrawl_max: str = field_of(
         "30d",
@@ -441,7 +448,14 @@ class CrawlSettings(SettingGroup):
         "keep=SELECTOR and drop=SELECTOR for the main text, in CSS; window=CRON as recrawl_window. For example "
         "'/news/ every=1h level=text drop=.teaser'",
         splits=False,
-        option=SettingOption(HOW_FAST, "RULE"),
+        option=SettingOption(
+            HOW_FAST,
+            "RULE",
+            help="Options of pages with --recrawl whose URL matches a regular expression, behind it: every=1h for a "
+            "fixed interval, or min=1h and max=7d; level=bytes, text, items or links, the difference that counts as a "
+            "change; keep=SELECTOR and drop=SELECTOR for the main text, in CSS; window=CRON as --recrawl-window. For "
+            "example '/news/ every=1h level=text drop=.teaser'. May be repeated.",
+        ),
     )
     recrawl_window: str = field_of(
         "",

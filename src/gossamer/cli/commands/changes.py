@@ -73,6 +73,7 @@ def changes(
     """List what is new, changed, gone or back in a crawl.
 
     The crawl is kept up to date (--recrawl); the oldest change comes first.
+
     gossamer changes
 
     gossamer changes --since 1200 --json
@@ -178,7 +179,7 @@ def _open(settings: Settings, crawl_id: str | None, app: str | None) -> PageInde
     names = [crawl_id] if crawl_id else list(reversed(known_crawls(settings.data_dir)))
     notes: list[CrawlNote] = [note for name in names if (note := read_note(settings.data_dir, name)) and note.index]
     if not notes:
-        which = f"the crawl {crawl_id}" if crawl_id else f"no crawl that was started with {settings.data_dir}"
+        which = f"the crawl {crawl_id}" if crawl_id else f"no crawl of {settings.data_dir}"
         raise BadInput(
             f"{which} {'is not' if crawl_id else 'is'} kept up to date. Start one with gossamer crawl URL "
             "--recrawl-once, or name another directory with --data-dir."

@@ -52,7 +52,17 @@ _PROGRESS_SECONDS = 0.5
 """Interval of the progress on a terminal."""
 
 
-@options.takes("output", "csv_guard", "text", "markdown", "chunk", "text_in", "text_processes")
+@options.takes(
+    "output",
+    "csv_guard",
+    "text",
+    "markdown",
+    "chunk",
+    "text_in",
+    "text_processes",
+    output="Where to write the content; may be repeated. The formats are those of gossamer crawl. [required]",
+    text_in="Where text and Markdown go: copies of the records, items, or both. Default: items.",
+)
 def text(
     records: Annotated[
         list[Path],
