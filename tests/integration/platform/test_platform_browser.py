@@ -193,6 +193,7 @@ def test_a_newcomer_deploys_runs_schedules_and_shares_a_project(chromium: Browse
         chromium.fill("[name=name]", "Anna")
         chromium.click("form[action$='/tokens/make'] button", "document.querySelector('#secret')")
         secret = chromium.evaluate("document.querySelector('#secret').textContent")
+        chromium.wait("!document.querySelector('[data-copy]').hidden")  # by the script that listens to it
         # A browser lets a page copy only when a person clicks.
         chromium.call("Runtime.evaluate", expression="document.querySelector('[data-copy]').click()", userGesture=True)
         chromium.wait("document.querySelector('[data-copy]').textContent === 'Copied'")
