@@ -194,7 +194,8 @@ def test_a_newcomer_deploys_runs_schedules_and_shares_a_project(chromium: Browse
         chromium.click("form[action$='/tokens/make'] button", "document.querySelector('#secret')")
         secret = chromium.evaluate("document.querySelector('#secret').textContent")
         chromium.wait("!document.querySelector('[data-copy]').hidden")  # by the script that listens to it
-        # A browser lets a page copy only when a person clicks.
+        # A browser lets a page copy only when a person clicks, on a page that has the focus: Tab has left it before.
+        chromium.call("Emulation.setFocusEmulationEnabled", enabled=True)
         chromium.call("Runtime.evaluate", expression="document.querySelector('[data-copy]').click()", userGesture=True)
         chromium.wait("document.querySelector('[data-copy]').textContent === 'Copied'")
         assert chromium.evaluate("getSelection().toString()") == secret
