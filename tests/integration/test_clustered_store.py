@@ -40,5 +40,6 @@ def test_a_node_that_lost_confirmed_writes_at_a_slots_move_is_named() -> None:
             assert old.command("SET", key, "confirmed") == b"OK"
         wait_until(lambda: servers.owner(slot) is new, "the old owner to hear of the new one")
         assert new.command("GET", key) is None
+        wait_until(lambda: bool(store.check()), "the old owner to say what it has lost")
         [told] = store.check()
         assert told.startswith(f"node {old.port} lost what it had confirmed")
