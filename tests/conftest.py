@@ -1,6 +1,7 @@
 """What every test run needs."""
 
 import os
+import signal
 import sys
 from collections.abc import Generator
 from typing import Any
@@ -17,6 +18,9 @@ from tests.servers.reaper import pytest_cmdline_main  # noqa: F401 (a hook)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # So does pytest: to compile the tests takes each of its processes as long as to collect them.
 sys.dont_write_bytecode = False
+# Of a run below nohup, the processes that tests start would ignore hang-ups.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # An example that takes long says that the machine has much to do: no test is about time.
 hypothesis.settings.register_profile(
     "gossamer", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
