@@ -9,12 +9,10 @@ import msgspec
 from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
-from gossamer.dashboard.service import ApiRefused
+from gossamer.dashboard.service import BUS_SECONDS, ApiRefused
 
 _LETTERS: Final = 20
 _TOPICS: Final = 20
-_SECONDS: Final = 6.0
-"""Longest time for which the page waits for rejected requests, which a remote broker may be slow to read."""
 
 
 class _Names(msgspec.Struct):
@@ -32,7 +30,7 @@ async def show(page: DashboardPage, *, fault: str = "", status_code: int = 200) 
     letters_query = {"cursor": page.query.get("cursor"), "limit": _LETTERS, "latest_first": True}
     topics, letters = await asyncio.gather(
         page.service.get("/v1/topics", cursor=page.query.get("topics"), limit=_TOPICS),
-        page.service.call("GET", "/v1/dead-letters", query=letters_query, seconds=_SECONDS),
+        page.service.call("GET", "/v1/dead-letters", query=letters_query, seconds=BUS_SECONDS),
     )
     return page.render(
         "bus.html",

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.request_form import command_of, form_fields, requests_of, texts_of
-from gossamer.dashboard.service import ApiCall, ApiRefused, crawl_path
+from gossamer.dashboard.service import BUS_SECONDS, ApiCall, ApiRefused, crawl_path
 from gossamer.web.mounts import FRAMED_POLICY
 
 _STATES = ("running", "finished", "stopped", "expired", "lost")
@@ -21,8 +21,6 @@ _REASONS_SHOWN = 20
 """Reasons of failures, and those of requests that were not fetched. The commonest come first."""
 _SEEDS = 100
 """URLs of one form. More make it long to read."""
-_BUS_SECONDS = 6.0
-"""Longest time for which a page waits for records. The API reads for 3 seconds at most (`_MAX_SECONDS` there)."""
 _UNAVAILABLE = 503
 _CLOSED = ("stopped", "expired")
 """States in which a crawl takes no requests: one like it needs a name of its own."""
@@ -65,11 +63,12 @@ async def show(page: DashboardPage) -> Response:
         page.known(page.service.get(crawl_path(appid, crawlid, "pace")), None),
     )
     past: dict[str, Any] = {"rates": [], "ends": []}
-    has_no_depth = not page.part and await _ended_without_depth(page, crawl)
-    kept = None if page.part else await _kept(page, appid, crawlid)
-    if reasons["remembered"] and not page.part:
-        found = await asyncio.gather(*(_past(page, name) for name in past))  # read once: they change slowly
-        past = dict(zip(past, found, strict=True))
+    has_no_depth, kept = False, None
+    if not page.part:  # read once: it changes slowly
+        has_no_depth, kept = await asyncio.gather(_ended_without_depth(page, crawl), _kept(page, appid, crawlid))
+        if reasons["remembered"]:
+            found = await asyncio.gather(*(_past(page, name) for name in past))
+            past = dict(zip(past, found, strict=True))
     total = crawl["total"]
     return page.render(
         "crawl.html",
@@ -143,7 +142,7 @@ async def show_records(page: DashboardPage) -> Response:
             "GET",
             crawl_path(appid, crawlid, kind),
             query={**query, "limit": _RECORDS, "latest_first": True},
-            seconds=_BUS_SECONDS,
+            seconds=BUS_SECONDS,
         ),
         _has_failed(page, kind, reason),
     )

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from gossamer.dashboard.bus import crawl_of
 from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.sections import DashboardSection, OverviewPart
-from gossamer.dashboard.service import ApiRefused
+from gossamer.dashboard.service import BUS_SECONDS, ApiRefused
 from gossamer.dashboard.visitors import ADMIN
 
 _CRAWLS_SHOWN = 12
@@ -20,8 +20,6 @@ _ENDED_SHOWN = 5
 _DAY = 86400.0
 _LETTERS_READ: Final = 20
 """Rejected requests among which those of the last day are counted. More take longer."""
-_BUS_SECONDS: Final = 6.0
-"""Longest time for which the page waits for them, which a remote broker may be slow to read."""
 _NONE_REJECTED: Final[Mapping[str, Any]] = {"rejected": 0, "more_rejected": False, "last_rejected": None}
 _NO_RATES: Final[Mapping[str, Any]] = {"items": []}
 _NO_CRAWLS: Final[Mapping[str, Any]] = {"items": [], "cursor": "", "history_error": "", "frontier_error": ""}
@@ -80,7 +78,7 @@ async def _rejected(page: DashboardPage) -> Mapping[str, Any]:
     if not counts.get("fail", {}).get(str(int(_DAY))):  # none: the bus need not be read
         return _NONE_REJECTED
     query = {"limit": _LETTERS_READ, "latest_first": True}
-    letters = await page.service.call("GET", "/v1/dead-letters", query=query, seconds=_BUS_SECONDS)
+    letters = await page.service.call("GET", "/v1/dead-letters", query=query, seconds=BUS_SECONDS)
     open_ones = [
         letter for letter in letters["items"] if letter["timestamp"] > time.time() - _DAY and not letter["resent"]
     ]

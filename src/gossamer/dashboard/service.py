@@ -29,6 +29,9 @@ _READ_SECONDS: Final = 3.0
 history (`_READ_SECONDS` in `history/store.py`), and the frontier (`FRONTIER_SECONDS` in `api/crawls.py`)."""
 
 
+BUS_SECONDS: Final = 6.0
+"""Longest time for which a page waits for records of the bus, which a remote broker may be slow to read. Of pages, the
+API reads for 3 seconds at most (`_MAX_SECONDS` in `api/pages.py`)."""
 _CHANGE_SECONDS: Final = 5.0
 """Longest time for which a page waits for a change. Then the change goes on, and the page says that its outcome is not
 known."""

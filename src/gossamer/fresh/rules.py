@@ -37,14 +37,18 @@ class RevisitRules:
 
     def opening(self, url: str, moment: float) -> float:
         """Return the first moment, this one or a later one, at which a visit of the page may begin."""
-        window = self._windows.get(self.of(url).window or self._window) if self._windows else None
+        window = self._window_of(url)
         return moment if window is None else window.opening(moment)
 
     def closing(self, url: str, moment: float) -> float:
         """Return the first moment, this one or a later one, at which a visit of the page may not begin. 0: there is
         none."""
-        window = self._windows.get(self.of(url).window or self._window) if self._windows else None
+        window = self._window_of(url)
         return 0.0 if window is None else window.closing(moment)
+
+    def _window_of(self, url: str) -> "CronWindow | None":
+        """Return the window of a page. None: it may always be visited."""
+        return self._windows.get(self.of(url).window or self._window) if self._windows else None
 
     def of(self, url: str) -> RevisitRule:
         """Return the rule of a URL. One without a rule has the rule that changes nothing."""

@@ -492,6 +492,7 @@ def check_recrawl(settings: Settings, *, fresh: bool) -> None:
     BadInput."""
     crawl = settings.crawl
     if not keeps_index(settings):
+        defaults = CrawlSettings()
         for name in (
             "budget",
             "recrawl_all",
@@ -505,7 +506,7 @@ def check_recrawl(settings: Settings, *, fresh: bool) -> None:
             "recrawl_max",
             "recrawl_zone",
         ):
-            if getattr(crawl, name) != getattr(CrawlSettings(), name):
+            if getattr(crawl, name) != getattr(defaults, name):
                 raise BadInput(
                     f"the crawl is not kept up to date. Add {named('recrawl', True)} or {named('recrawl_once', True)}.",
                     option=name,

@@ -24,6 +24,7 @@ from gossamer.wiring.recrawling import index_store
 from gossamer.wiring.service import app_recrawl
 from tests.integration.test_recrawl import Served, serving, write
 from tests.servers.crawling import gossamer
+from tests.servers.program import until
 from tests.servers.service import Up, up
 
 
@@ -54,9 +55,9 @@ def changes(service: Up, since: int = 0) -> list[dict[str, Any]]:
 
 def told(service: Up, count: int, since: int = 0) -> dict[str, str]:
     """So many changes, by the end of their URL."""
-    until = time.monotonic() + 60
+    last_moment = time.monotonic() + 60
     while len(found := changes(service, since)) < count:
-        assert time.monotonic() < until, found
+        assert time.monotonic() < last_moment, found
         time.sleep(0.05)
     return {one["url"].rpartition("/")[2]: one["change"] for one in found}
 
@@ -123,19 +124,19 @@ def test_a_crawl_that_is_submitted_again_with_another_scope_adds_and_forgets_pag
     options = {"crawlid": "scoped", "url": f"{site.url}/s.html", "recrawl": {"min": "9d", "max": "9d"}}
 
     def told(count: int) -> list[str]:
-        until = time.monotonic() + 60
+        last_moment = time.monotonic() + 60
         while len(found := httpx.get(f"{service.api}/v1/crawls/app/scoped/changes").json().get("items", ())) < count:
-            assert time.monotonic() < until, found
+            assert time.monotonic() < last_moment, found
             time.sleep(0.05)
         return [one["url"].rpartition("/")[2] for one in found]
 
     assert submit(service, site, **options | {"maxdepth": 1}).status_code == 201
     assert sorted(told(3)) == ["s.html", "s1.html", "sx.html"]
-    until = time.monotonic() + 60
+    last_moment = time.monotonic() + 60
     # Changes are told a little before the run has finished. If the seed is a duplicate, its scope is taken over then.
     while (again := submit(service, site, **options | {"maxdepth": 2, "deny_regex": ["/sx"]})).status_code > 201:
         assert "when the run has finished" in again.text
-        assert time.monotonic() < until, again.text
+        assert time.monotonic() < last_moment, again.text
         time.sleep(0.05)
     assert told(4)[3] == "s2.html"
     [index] = [index for index in map(IndexStore(f"{service.folder}/.gossamer/fresh").open,
@@ -152,12 +153,12 @@ def announce(service: Up, **body: Any) -> httpx.Response:
 
 def test_an_announced_page_is_visited_at_once(service: Up, site: Served) -> None:
     assert submit(service, site, crawlid="pings", recrawl={"min": "9d"}).status_code == 201
-    until = time.monotonic() + 60
+    last_moment = time.monotonic() + 60
     while site.answers["/z.html", 200] == 0:
         write(site, "z.html")
         answer = announce(service, host="127.0.0.1", urlList=[f"{site.url}/z.html"])
         assert answer.status_code in (200, 400, 404), answer.text  # first the crawl has no page
-        assert time.monotonic() < until, answer.text
+        assert time.monotonic() < last_moment, answer.text
         time.sleep(0.1)
     for body, reason in (
         ({"host": "other.test", "urlList": ["http://other.test/"]}, "the crawl app/pings has no page of other.test"),
@@ -192,19 +193,15 @@ def test_a_crawl_that_is_stopped_between_two_rounds_is_not_visited_until_it_is_s
     service: Up, site: Served, way: str
 ) -> None:
     crawl = f"stopped-{way}"
-    address, until = f"{service.api}/v1/crawls/app/{crawl}", time.monotonic() + 60
+    address = f"{service.api}/v1/crawls/app/{crawl}"
     body = {"host": "127.0.0.1", "urlList": [f"{site.url}/a.html"]}
 
     def wait(status: int) -> None:
-        while httpx.post(f"{address}/changed", json=body).status_code != status:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        until(lambda: httpx.post(f"{address}/changed", json=body).status_code == status, f"the status {status}")
 
     fields = {"crawlid": crawl, "url": f"{site.url}/a.html", "maxdepth": 0, "recrawl": {"min": "1h"}}
     assert submit(service, site, **fields).status_code == 201
-    while httpx.get(address).json().get("state") != "finished":
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    until(lambda: httpx.get(address).json().get("state") == "finished", "the end of the first round")
     stop(service, crawl, way)
     wait(404)
     answer = httpx.post(f"{address}/changed", json=body)
