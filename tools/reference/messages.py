@@ -1,12 +1,15 @@
 """The reference page of the messages, made from their schemas."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from gossamer.model.messages import reader
 from gossamer.model.messages.reader import MAX_MESSAGE_BYTES, MAX_NESTING
+from gossamer.model.record import ItemRecord, PageRecord
 
+_TABLE = ("| field | type | meaning |", "|---|---|---|")
 _OLD_FORMAT = "_1_0"
 """End of the name of a message in the format of Scrapy Cluster 1.0."""
 _GROUPS = (
@@ -53,6 +56,10 @@ _GROUPS = (
     ("REST", reader.REST, "Messages that only the REST service uses."),
 )
 
+_MANY = 4
+"""Number of messages from which a field that they share is explained once."""
+_RECORDS = {"page": PageRecord, "item": ItemRecord}
+"""Messages whose fields are those of a record, which records.md explains."""
 _KINDS = {"string": "string", "number": "number", "integer": "integer", "boolean": "boolean", "object": "object"}
 
 
@@ -70,6 +77,13 @@ def messages_page() -> str:
         "A consumer tells messages apart by their fields: results have `type` (`page` or `item`); events, rejections",
         "and the answers to `stop` and domain requests have `action`; statistics have `stats`; changes have `change`;",
         "information has none of these.",
+        "",
+        "## Fields of many messages",
+        "",
+        "A field that is `optional` may be absent.",
+        "",
+        *_TABLE,
+        *_shared_rows(),
         "",
     ]
     for title, names, about in _GROUPS:
@@ -100,31 +114,49 @@ _PLUGINS = [
 ]
 
 
+def _shared_rows() -> list[str]:
+    """Return the rows of fields that many messages have: one for each field, that of most messages."""
+    schemas = [reader.schema(name) for _, names, _ in _GROUPS for name in names]
+    counts = Counter(row for schema in schemas for row in _rows(schema))
+    chosen: dict[str, str] = {}
+    for row, count in counts.most_common():
+        if count >= _MANY:
+            chosen.setdefault(_field(row), row)
+    return [*chosen.values()]
+
+
 def _message(name: str, schema: dict[str, Any], newer: dict[str, Any] | None) -> Iterator[str]:
     """Yield the section of a message. `newer`: the schema that replaced it; its fields are not repeated."""
     yield f"### {schema['title']}"
     yield ""
     yield f"{schema['description']} Schema: `{name}.json`."
     yield ""
-    yield "| field | type | meaning |"
-    yield "|---|---|---|"
-    known = set(_rows(newer)) if newer else set()
-    yield from (row for row in _rows(schema) if row not in known)
-    for branch in schema.get("oneOf", ()):
-        kind = branch["properties"]["stats"]["const"]
-        for field, part in branch["properties"].items():
-            if field != "stats":
-                merged = {**_resolved(part, schema), "of": kind}
-                yield _row(field, merged, required=field in branch["required"])
-    yield ""
+    elsewhere = _shared_rows()
+    others = "Also " + ", ".join(f"`{_field(row)}`" for row in _rows(schema) if row in elsewhere)
+    others += ", [as in many messages](#fields-of-many-messages)."
     if newer:
-        yield f"Its other fields are those of [{newer['title']}](#{newer['title'].lower().replace(' ', '-')})."
-        yield ""
-    for example in schema["examples"][: 1 if newer else None]:
-        yield "```json"
-        yield json.dumps(example, ensure_ascii=False)
-        yield "```"
-        yield ""
+        elsewhere = _rows(newer)
+        others = f"Its other fields are those of [{newer['title']}](#{newer['title'].lower().replace(' ', '-')})."
+    elif record := _RECORDS.get(name):
+        elsewhere = [row for row in _rows(schema) if _field(row) in record.__struct_fields__]
+        others = f"Its other fields are those of [{name}s in outputs](records.md)."
+    rows = [row for row in _rows(schema) if row not in elsewhere] + _rows_of_kinds(schema)
+    if rows:
+        yield from (*_TABLE, *rows, "")
+    if len(rows) < len(_rows(schema)):
+        yield from (others, "")
+    shown: set[str] = set()
+    for example in schema["examples"] if not newer else ():
+        if not shown.issuperset(example):
+            shown.update(example)
+            yield "```json"
+            yield json.dumps(example, ensure_ascii=False)
+            yield "```"
+            yield ""
+
+
+def _field(row: str) -> str:
+    return row.split("`")[1]
 
 
 def _rows(schema: dict[str, Any]) -> list[str]:
@@ -132,17 +164,27 @@ def _rows(schema: dict[str, Any]) -> list[str]:
     return [_row(field, part, required=field in schema["required"]) for field, part in schema["properties"].items()]
 
 
+def _rows_of_kinds(schema: dict[str, Any]) -> list[str]:
+    """Return the rows of the fields that only some kinds of the message have."""
+    kinds: dict[str, list[str]] = {}
+    for branch in schema.get("oneOf", ()):
+        for field, part in branch["properties"].items():
+            if field != "stats":
+                row = _row(field, _resolved(part, schema), required=field in branch["required"])
+                kinds.setdefault(row, []).append(f"`{branch['properties']['stats']['const']}`")
+    return [f"{row.removesuffix(' |')}. Only in {', '.join(of)} |" for row, of in kinds.items()]
+
+
 def _row(field: str, part: dict[str, Any], *, required: bool) -> str:
     meaning = part.get("description", "")
-    if "of" in part:
-        meaning = f"Only in `{part['of']}`. {meaning}"
     if "x-means" in part:
         meaning += f"; {part['x-means']}"
     if "default" in part:
         meaning += f". Default: `{json.dumps(part['default'])}`"
-    elif not required and "bsent" not in meaning:
-        meaning += ". May be absent"
-    return f"| `{field}` | {_type(part)} | {meaning.replace('|', chr(92) + '|')} |"
+    kind = _type(part)
+    if not required and "default" not in part and "bsent" not in meaning:
+        kind += ", optional"
+    return f"| `{field}` | {kind} | {meaning.replace('|', chr(92) + '|')} |"
 
 
 def _resolved(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 import html
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -12,6 +13,7 @@ from gossamer.api.app import routes
 from gossamer.cli.app import COMMAND_GROUPS, all_commands, find
 from gossamer.cli.help import is_command_line
 from gossamer.cli.parser import Parameter, ProgramCommand
+from gossamer.settings import OPTIONS
 from gossamer.settings.rows import rows
 from gossamer.telemetry.metrics import ALL_METRICS
 from gossamer_platform.v1 import app as platform_api
@@ -22,7 +24,9 @@ from tools.reference.scrapy_project import scrapy_page
 
 _ANALYSE = Path(__file__).parents[2] / "docs" / "howto" / "analyse.md"
 _MANY = 6
-"""Number of commands from which an option that they share is explained once."""
+"""Number of commands from which an option that they share is explained at the end."""
+_SHARED = "[many commands](#shared-options)"
+_CRAWL = "gossamer crawl"
 _TABLE = ("| option | meaning |", "|---|---|")
 MADE = "<!-- Made by `python -m tools.reference`; do not edit. -->"
 
@@ -60,14 +64,26 @@ def cli_page() -> str:
     for title, names in COMMAND_GROUPS.items():
         lines += [f"- **{title}**: {' · '.join(map(_linked, names))}"]
     lines.append("")
-    commands = all_commands()
-    crawl = {_row(one) for one in next(one for one in commands if one.name == "crawl").parameters}
-    counts = Counter(_row(one) for command in commands for one in command.parameters if not one.is_argument)
-    shared = [row for row, count in counts.items() if count >= _MANY and row not in crawl]
-    for command in commands:
-        lines += _command(command, crawl if command.name != "crawl" else set(), {*shared})
-    lines += ["## Shared options", "", "Many commands have these.", "", *_TABLE, *shared]
+    places = _places()
+    for command in all_commands():
+        lines += _command(command, places)
+    lines += ["## Shared options", "", "Many commands have these.", "", *_TABLE]
+    lines += [row for row, place in places.items() if place == _SHARED]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _places() -> dict[str, str]:
+    """Return where each row of an option stands, as a link: at `gossamer crawl`, at the end if many commands share it,
+    else at the first command that has it."""
+    commands = sorted(all_commands(), key=lambda one: one.path != _CRAWL)
+    rows_of = {command.path: [_row(one) for one in command.parameters if not one.is_argument] for command in commands}
+    counts = Counter(row for rows in rows_of.values() for row in rows)
+    places: dict[str, str] = {}
+    for path, options in rows_of.items():
+        for row in options:
+            is_shared = path != _CRAWL and counts[row] >= _MANY
+            places.setdefault(row, _SHARED if is_shared else f"[{path}](#{path.replace(' ', '-')})")
+    return places
 
 
 def settings_page() -> str:
@@ -79,14 +95,34 @@ def settings_page() -> str:
         "",
         "A setting `a.b` is `GOSSAMER_A__B` in the environment and `b` in the section `[a]` of `gossamer.toml`.",
         "Flags win over the environment, that over the file. In the environment a list is written with commas, or as",
-        "JSON, which a table is, too.",
+        "JSON, which a table is, too. Where a flag stands for the meaning, the setting means the same.",
         "",
-        "| setting | environment | default | meaning |",
-        "|---|---|---|---|",
+        "| setting | default | meaning |",
+        "|---|---|---|",
     ]
-    for name, variable, default, meaning in rows():
-        lines.append(f"| `{name}` | `{variable}` | {f'`{default}`' if default else ''} | {_cell(meaning)} |")
+    flags = _flags()
+    for name, _, default, meaning in rows():
+        lines.append(f"| `{name}` | {f'`{default}`' if default else ''} | {flags.get(name) or _cell(meaning)} |")
     return "\n".join(lines) + "\n"
+
+
+def _flags() -> dict[str, str]:
+    """Return the flag of each setting whose meaning is the help of its flag, with a link to it, by the setting's
+    name."""
+    places = _places()
+    helps = {(one.name, one.help): one for command in all_commands() for one in command.parameters}
+    found = {}
+    for option, (setting, field, _) in OPTIONS.items():
+        for (name, text), one in helps.items():
+            if name == option and _unnamed(text).startswith(f"{_unnamed(field.description)}."):
+                page = places[_row(one)].partition("(")[2].rstrip(")")
+                found[setting] = f"[`{one.flags[0]}`](cli.md{page})"
+    return found
+
+
+def _unnamed(text: str) -> str:
+    """Return a text in which names of options and of settings are written alike."""
+    return text.replace("--", "").replace("_", "-")
 
 
 def metrics_page() -> str:
@@ -117,9 +153,8 @@ def _linked(name: str) -> str:
     return f"{name} ({commands})"
 
 
-def _command(command: ProgramCommand, crawl: set[str], shared: set[str]) -> Iterator[str]:
-    """Yield the section of a command. `crawl`, `shared`: rows of options that stand at `gossamer crawl`, and at the end
-    of the page."""
+def _command(command: ProgramCommand, places: Mapping[str, str]) -> Iterator[str]:
+    """Yield the section of a command. `places`: where the row of each option stands."""
     usage = " ".join(one.metavar for one in command.parameters if one.is_argument)
     yield f"## {command.path}"
     yield ""
@@ -128,26 +163,36 @@ def _command(command: ProgramCommand, crawl: set[str], shared: set[str]) -> Iter
     for text in command.paragraphs:
         yield f"    {text}" if is_command_line(text) else _escaped(text)
         yield ""
+    here = f"[{command.path}](#{command.path.replace(' ', '-')})"
     panels: dict[str, list[str]] = {}
     elsewhere: dict[str, list[str]] = {}
     for one in command.parameters:
         if one.is_argument:
             continue
-        if (row := _row(one)) in crawl:
-            elsewhere.setdefault("[gossamer crawl](#gossamer-crawl)", []).append(f"`{one.flags[0]}`")
-        elif row in shared:
-            elsewhere.setdefault("[many commands](#shared-options)", []).append(f"`{one.flags[0]}`")
-        else:
+        if (place := places[row := _row(one)]) == here:
             panels.setdefault(one.description.panel, []).append(row)
+        else:
+            elsewhere.setdefault(place, []).append(f"`{one.flags[0]}`")
     for panel, options in panels.items():
-        yield f"### {panel}"
-        yield ""
+        if len(panels) > 1:
+            yield f"### {panel}"
+            yield ""
         yield from _TABLE
         yield from options
         yield ""
+    parts = []
     for place, flags in elsewhere.items():
-        yield f"Like {place} it also has {', '.join(flags)}."
+        others = [flag for flag in _options_of(places, place) if flag not in flags]
+        listed = f"all but {', '.join(others)}" if place != _SHARED and len(others) < len(flags) else ", ".join(flags)
+        parts.append(f"as in {place}: {listed}")
+    if parts:
+        yield f"A{'; '.join(parts)[1:]}."
         yield ""
+
+
+def _options_of(places: Mapping[str, str], place: str) -> list[str]:
+    """Return the first flags of the options that stand at a place."""
+    return [f"`{re.findall(r'[`>](-[-a-z0-9]+)', row)[0]}`" for row, found in places.items() if found == place]
 
 
 def _row(one: Parameter) -> str:

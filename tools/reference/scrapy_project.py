@@ -24,21 +24,18 @@ def scrapy_page() -> str:
         f"| `{name}` | {f'`{default}`' if default != '' else ''} | {text} |"
         for name, (default, text) in PROJECT_SETTINGS.items()
     ]
+    shared = {variable: default for _, variable, default, _ in rows() if variable in SHARED_SETTINGS}
     lines += [
-        *(
-            "",
-            "## Gossamer's settings",
-            "",
-            "They mean the same everywhere ([all settings](settings.md)). Projects that",
-        ),
-        "publish to the bus may also set those of `[topics]` and `[kafka]`, and projects that render pages those of",
-        "`[browser]`, for example `GOSSAMER_BROWSER__TABS`.",
+        *("", "## Gossamer's settings", ""),
+        "These mean [what they mean everywhere](settings.md), `GOSSAMER_A__B` for `a.b`: "
+        + ", ".join(f"`{variable}`" for variable in shared if variable not in NARROWER) + ".",
+        "Projects that publish to the bus may also set those of `[topics]` and `[kafka]`, and projects that render",
+        "pages those of `[browser]`. These mean less:",
         *("", "| setting | default | meaning |", "|---|---|---|"),
-    ]
-    for _, variable, default, meaning in rows():
-        if variable in SHARED_SETTINGS:
-            text = NARROWER.get(variable) or " ".join(meaning.split())
-            lines.append(f"| `{variable}` | {f'`{default}`' if default else ''} | {text} |")
+    ]  # fmt: skip
+    for variable, text in NARROWER.items():
+        default = shared[variable]
+        lines.append(f"| `{variable}` | {f'`{default}`' if default else ''} | {text} |")
     lines += [*("", "## Scrapy's settings on the shared frontier", "", "| setting | meaning |", "|---|---|")]
     lines += [f"| {names} | {meaning} |" for names, meaning in SCRAPYS.items()]
     lines += ["", "## What the add-on sets", ""]
@@ -63,10 +60,11 @@ def scrapy_page() -> str:
     lines += ["", "## scrapy-redis's settings", "", "For a project that moved to `gossamer.scrapy.redis`"]
     lines[-1] += " ([how to](../howto/from-scrapy-redis.md))."
     lines += ["", "| setting | default | meaning |", "|---|---|---|"]
-    lines += [
-        f"| `{name}` | {'' if row.default in ('', None) else f'`{row.default!r}`'} | {row.meaning} |"
-        for name, row in OPTIONS.items()
-    ]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, row in OPTIONS.items():
+        default = "" if row.default in ("", None) else f"`{row.default!r}`"
+        alike.setdefault((default, row.meaning), []).append(f"`{name}`")
+    lines += [f"| {', '.join(names)} | {default} | {meaning} |" for (default, meaning), names in alike.items()]
     return "\n".join(lines) + "\n"
 
 

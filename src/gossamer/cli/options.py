@@ -42,7 +42,7 @@ def _parameter(name: str, help_text: str | None) -> Parameter:
     """Return an option as a parameter of a command. `help_text`: the command's own."""
     setting, field, written = OPTIONS[name]
     row = row_of(setting)
-    default = written.default or row.default
+    default = written.default or ("" if field.default is False else row.default)
     text = help_text or written.help
     text = text or (f"{row.description}. Default: {default}." if default else f"{row.description}.")
     many = field.has_texts if written.many is None else written.many

@@ -415,9 +415,7 @@ class CrawlSettings(SettingGroup):
     recrawl_all: bool = field_of(
         False,
         "With recrawl_once, visit all pages, also those that are not due",
-        option=SettingOption(
-            WHAT, help="With --recrawl-once, visit all pages, also those that are not due. Default: no."
-        ),
+        option=SettingOption(WHAT, help="With --recrawl-once, visit all pages, also those that are not due."),
     )
     budget: str = field_of(
         "",

@@ -57,7 +57,18 @@ def test_every_flag_and_setting_is_there_with_a_meaning() -> None:
     table = (REFERENCE / "settings.md").read_text()
     for name, variable, _, meaning in rows():
         assert meaning
-        assert f"| `{name}` | `{variable}` |" in table
+        assert f"| `{name}` |" in table
+        assert variable == f"GOSSAMER_{name.replace('.', '__').upper()}", "the page has no column of variables"
+
+
+def test_the_flag_that_stands_for_a_meaning_is_where_its_link_leads() -> None:
+    page = (REFERENCE / "cli.md").read_text()
+    links = re.findall(r"\[`(-[-a-z0-9]+)`\]\(cli\.md#([-a-z]+)\)", (REFERENCE / "settings.md").read_text())
+    assert links
+    for flag, anchor in links:
+        title = anchor.replace("-", " ")
+        section = next(one for one in page.split("\n## ") if one.lower().startswith(f"{title}\n"))
+        assert re.search(rf"^\| (`|<code>){flag}[`, ]", section, re.MULTILINE), (flag, anchor)
 
 
 def test_every_option_of_the_reference_shows_the_value_that_it_takes() -> None:
