@@ -1,6 +1,7 @@
 """Generates the reference page of a Scrapy project's settings from the tables of `gossamer.scrapy`."""
 
 from gossamer.scrapy.addon import ADDON_SETTINGS, EVENT_LOOP, HANDLER
+from gossamer.scrapy.batches import DISTRIBUTED_SETTINGS
 from gossamer.scrapy.options import PROJECT_SETTINGS, SHARED_SETTINGS
 from gossamer.scrapy.pipelines.lookup import LOOKUP_SETTINGS
 from gossamer.scrapy.pipelines.programs import PROGRAM_SETTINGS
@@ -56,6 +57,13 @@ def scrapy_page() -> str:
     lines += [
         f"| `{name}` | {'' if default == '' else f'`{default!r}`'} | {meaning} |"
         for name, (default, meaning) in {**LOOKUP_SETTINGS, **WORKER_SETTINGS, **PROGRAM_SETTINGS}.items()
+    ]
+    lines += ["", "## Links handed over", "", "For `gossamer.scrapy.DistributedLinks`"]
+    lines[-1] += " ([how to](../howto/distribute.md#hand-links-over))."
+    lines += ["", "| setting | default | meaning |", "|---|---|---|"]
+    lines += [
+        f"| `{name}` | {f'`{default!r}`' if default else ''} | {meaning} |"
+        for name, (default, meaning) in DISTRIBUTED_SETTINGS.items()
     ]
     lines += ["", "## scrapy-redis's settings", "", "For a project that moved to `gossamer.scrapy.redis`"]
     lines[-1] += " ([how to](../howto/from-scrapy-redis.md))."

@@ -50,19 +50,26 @@ from gossamer.scrapy.feeds import whole_storages
 log = logging.getLogger(__name__)
 
 DISTRIBUTED_SETTINGS: Final[dict[str, tuple[Any, str]]] = {
-    "DISTRIBUTED_TARGET_RULE": (-1, "Index of the rule whose links are handed over. -1: none are"),
+    "DISTRIBUTED_TARGET_RULE": (-1, "Index of the rule whose links are handed over: 1 is the second. -1: none are"),
     "DISTRIBUTED_BATCH_SIZE": (1000, "Links of a batch. A batch of long links is smaller: 64 kB at most"),
     "DISTRIBUTED_TARGET_HOSTS": ([], "Servers that get the batches, in turn: addresses such as http://node1:6800"),
     "DISTRIBUTED_TARGET_FEED_URL": (
         "",
-        "Feed that a batch's job writes beside the project's own, such as ftp://USER:PASSWORD@HOST/%(batch)s.jl",
+        "Feed that a batch's job writes beside the project's own, such as ftp://USER:PASSWORD@HOST/%(batch)s.jl. "
+        "%(batch)s is the job's name, %(name)s the spider's, %(time)s the time of its start. Without %(time)s, a job "
+        "that is tried again replaces its file",
     ),
     "DISTRIBUTED_START_URLS": (
         "",
-        "JSON list of links (URLs, or objects): set in the job of a batch. By hand, to try single pages",
+        "JSON list of links: URLs, or objects with `url`, `method`, `headers`, `cookies`, `body`, `meta`, `cb_kwargs` "
+        "and `dont_filter`. The job of a batch has it; set it by hand to try single pages",
     ),
     "DISTRIBUTED_PROJECT": ("", "Project on the servers. Empty: SCRAPY_PROJECT, which jobs have, else BOT_NAME"),
-    "DISTRIBUTED_GIVE_UP": (600, "Seconds in which no server accepts a batch, after which the crawl ends as failed"),
+    "DISTRIBUTED_GIVE_UP": (
+        600,
+        "Seconds in which no server accepts a batch, after which the crawl ends with the reason "
+        "`distributed_undelivered`",
+    ),
 }
 """Default and meaning of each setting by its name."""
 

@@ -97,12 +97,14 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     "GOSSAMER_RENDER_OPTIONS": (
         {},
         "What `render` in the meta of requests may have, for all rendered requests: `steps`, `wait`, `capture`, "
-        "`screenshot`, `seconds`, `quiet`, `other_sites`, `load`. On the command line: JSON",
+        "`screenshot`, `seconds`, `quiet`, `other_sites`, `load`. The last four are as in [browser]. On the command "
+        "line: JSON",
     ),
     "GOSSAMER_FRESH": (
         False,
         "Incremental runs: True: pages that are as they were in an earlier run give no items, and are asked for by "
-        "conditional requests; all: all pages are handled, for example after a change of the spider, and remembered",
+        "conditional requests; all: all pages are handled, for example after a change of the spider, and remembered. "
+        "Only responses with the status 200 to GET requests are remembered",
     ),
     "GOSSAMER_FRESH_INDEX": (
         "",
@@ -112,7 +114,8 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     "GOSSAMER_FRESH_LEVEL": (
         "bytes",
         "Difference by which a page has changed: any of its bytes; of its main text, without scripts, menus, headers, "
-        "footers, times and forms (text); of the items that its callback yields (items)",
+        "footers, times and forms (text: not for items from attributes or scripts); of the items that its callback "
+        "yields (items: the callback runs unless the page answered 304, so add the time of the fetch in a pipeline)",
     ),
     "GOSSAMER_PERFORMANCE_LOG": (
         5.0,

@@ -155,7 +155,7 @@ async def keep_while(work: Awaitable[T], keep: Callable[[], Awaitable[object]]) 
 
 _POLL_SECONDS = 0.1
 """Seconds between two looks at empty keys: Redis cannot wait for sets and sorted sets. Shorter costs calls; must stay a
-fraction of a second, which docs/howto/from-scrapy-redis.md promises (redis/settings.py even says a tenth)."""
+tenth of a second at most, which redis/settings.py promises."""
 
 
 @dataclass(slots=True)

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 _PRESENCE_MS = 30_000
 """Milliseconds after which a process that does not renew its presence counts as gone. Longer lets a killed process
-prevent a flush for longer (docs/howto/from-scrapy-redis.md says half a minute); shorter may take a slow one for gone,
+prevent a flush for longer (redis/settings.py says half a minute); shorter may take a slow one for gone,
 and flush the crawl that it works on."""
 _RENEW_SECONDS = _PRESENCE_MS / 1000 / 3
 """Seconds between two renewals. Must stay well below `_PRESENCE_MS`: one of them may fail."""
@@ -133,8 +133,7 @@ class IdleWaiter:
 
 
 _POLL_SECONDS = 0.5
-"""Seconds between two looks for pushed requests. Shorter costs calls; must stay below a second, which
-docs/howto/from-scrapy-redis.md promises."""
+"""Seconds between two looks for pushed requests. Shorter costs calls."""
 _MAX_TAKEN = 100
 """Maximum number of pushed requests taken at once. More make longer calls."""
 

@@ -89,7 +89,7 @@ OPTIONS: dict[str, Option] = {
     ),
     "SCHEDULER_FLUSH_ON_START": Option(
         False, "Start with nothing queued and nothing seen. Only the first process flushes; a process that joins "
-        "others, or that was started before they flushed, does not",
+        "others (with a heartbeat within half a minute), or that was started before they flushed, does not",
     ),
     "SCHEDULER_IDLE_BEFORE_CLOSE": Option(
         0, "Seconds that a spider without work waits before it closes", _refuse_negative,
@@ -131,7 +131,10 @@ OPTIONS: dict[str, Option] = {
     "REDIS_ITEMS_SERIALIZER": Option(
         "", "Path of a function that turns an item into text or bytes. Empty: Scrapy's JSON encoder",
     ),
-    "STATS_CLASS": Option("", "`gossamer.scrapy.redis.stats.RedisStatsCollector`"),
+    "STATS_CLASS": Option(
+        "", "`gossamer.scrapy.redis.stats.RedisStatsCollector`: merges into the hash once a second; counts are sums of "
+        "all processes, and start again with a new crawl",
+    ),
     "STATS_KEY": Option(
         STATS_KEY, "Key of the hash of the merged statistics. It is kept for a week after the last change",
     ),

@@ -26,8 +26,8 @@ _MERGE_SECONDS = 1.0
 """Seconds between two merges. Longer means that a killed process loses more (one second is documented), shorter costs
 calls."""
 _KEEP_SECONDS = 7 * 86400
-"""Seconds that the hash is kept after the last merge. The docstring below, the meaning of STATS_KEY in
-redis/settings.py and docs/howto/from-scrapy-redis.md all promise a week."""
+"""Seconds that the hash is kept after the last merge. The docstring below and the meaning of STATS_KEY in
+redis/settings.py promise a week."""
 
 
 class RedisStatsCollector(StatsCollector):
