@@ -22,7 +22,7 @@ from gossamer.cli.terminal import cut
 from gossamer.controls import without_controls
 from gossamer.crawling.work import CrawlResult, Snapshot
 from gossamer.model.crawl import CrawlState
-from gossamer.model.info import CrawlInfo, SpiderCounts
+from gossamer.model.info import CrawlInfo, NextRetry, SpiderCounts
 from gossamer.model.request import DropReason
 from gossamer.net.credentials import hide_secrets, hide_secrets_in
 from gossamer.policy.words import bytes_text, counted, duration_text, explain, reason_counts, short_time
@@ -183,7 +183,7 @@ class Display:
             domains = f" on {counted(info.domains, 'domain')}" if info.domains else ""
             # `info` is older than the tally, so its total may be less than this command's own count.
             whole = max(info.pages.fetched, tally.pages)
-            left = self._time_left(info) or next_retry(total, tally)
+            left = self._time_left(info) or retry_text(snapshot.next_retry)
             lines.append(
                 f"  {total.waiting:,} queued{domains}{later}"
                 + (f"; {left}" if left else "")
@@ -193,6 +193,8 @@ class Display:
         if failures or tally.retries:
             why = f" ({reason_counts(tally.retried)})" if tally.retried else ""
             lines.append(f"  failed: {failures or 'none'}   retries: {tally.retries:,}{why}")
+        elif snapshot.next_retry and info and (earlier := reason_counts(info.total().retried)):
+            lines.append(f"  attempts that failed before: {earlier}")
         if tally.waits:
             lines.append(f"  waiting: {waiting_text(tally)}")
         if tally.rests:
@@ -200,10 +202,10 @@ class Display:
         return lines
 
 
-def next_retry(total: SpiderCounts, tally: Tally) -> str:
-    """Return `next retry in 12 s` if all that is left waits for a retry and its time is known; else an empty text."""
-    seconds = 0.0 if total.queued or total.leased or not total.later else tally.retry_at - time.time()
-    return f"next retry in {max(1.0, seconds):,.0f} s" if seconds > 0 else ""
+def retry_text(retry: NextRetry | None) -> str:
+    """Return `next retry in 12 s: a.test`. Empty: it is not known, or due."""
+    seconds = retry.due - time.time() if retry else 0.0
+    return f"next retry in {max(1.0, seconds):,.0f} s: {retry.domain}" if retry and seconds > 0 else ""
 
 
 def response_classes(tally: Tally) -> list[tuple[str, int, str]]:

@@ -23,7 +23,7 @@ from gossamer.compiled import warn_of_unusable_extension
 from gossamer.errors import BadInput, FrontierError, GossamerError, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, Run
-from gossamer.model.info import CrawlInfo
+from gossamer.model.info import CrawlInfo, NextRetry, SpiderCounts
 from gossamer.model.record import Destination
 from gossamer.option_names import named
 from gossamer.policy.urls import origin
@@ -53,6 +53,8 @@ class Snapshot(msgspec.Struct):
     """State of the whole crawl, all machines. None: no crawl in particular, or its state is not known yet."""
     seconds: float
     """Time since the work began."""
+    next_retry: NextRetry | None = None
+    """Retry that is due first. None: not known, or not all requests wait for one."""
 
 
 class Observer(Protocol):
@@ -336,6 +338,7 @@ async def _watch(runner: WorkRunner, frontier: ValkeyFrontier, observer: Observe
     """Show progress, and check whether the frontier still has its data. Runs until it is cancelled."""
     started = time.monotonic()
     info: CrawlInfo | None = None
+    next_retry: NextRetry | None = None
     lost_shards = 0
     told: set[tuple[str, str]] = set()
     """Sites and kinds of growth that the observer was told about."""
@@ -344,6 +347,9 @@ async def _watch(runner: WorkRunner, frontier: ValkeyFrontier, observer: Observe
             await frontier.check_data()
             if crawl is not None:
                 info = await frontier.crawl_info(crawl)
+                total = info.total() if info else SpiderCounts()
+                only_retries = total.later and not total.queued and not total.leased
+                next_retry = await frontier.next_retry(crawl) if only_retries else None
         if frontier.lost_shards > lost_shards:
             _on_lost_data(runner, observer, crawl)
             lost_shards = frontier.lost_shards
@@ -352,7 +358,7 @@ async def _watch(runner: WorkRunner, frontier: ValkeyFrontier, observer: Observe
             if (site := (origin(count.example), count.growth)) not in told:
                 told.add(site)
                 observer.say(growth_sentence(pattern, count))
-        observer.update(Snapshot(tally, info, time.monotonic() - started))
+        observer.update(Snapshot(tally, info, time.monotonic() - started, next_retry))
         await asyncio.sleep(_REFRESH_SECONDS)
 
 

@@ -137,6 +137,14 @@ def summed(parts: Iterable[SpiderCounts]) -> SpiderCounts:
     return whole
 
 
+class NextRetry(msgspec.Struct, frozen=True):
+    """Request of a crawl that waits for a retry, the first that is due."""
+
+    domain: str
+    due: float
+    """Epoch seconds."""
+
+
 class AppInfo(msgspec.Struct):
     """Waiting requests of an application, for one spider or for all."""
 

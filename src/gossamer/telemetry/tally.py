@@ -8,7 +8,7 @@ has.
 
 import time
 from collections.abc import Iterable
-from heapq import heappop, heappush, nlargest
+from heapq import nlargest
 from typing import TypeVar
 
 import msgspec
@@ -32,8 +32,6 @@ _HOSTS_REPORTED = 10
 _HOSTS_COUNTED = 512
 """Hosts that a process counts at once, of any number. With more, fewer hosts of a broad crawl are forgotten, and each
 report costs more time."""
-_RETRIES_KNOWN = 10_000
-"""Retries whose times a process knows. More take memory; without room, a later retry is shown as next."""
 _RESTS_KNOWN = 20
 """Domains whose rest is known. More make each report larger."""
 _SITEMAPS_NAMED = 5
@@ -239,8 +237,6 @@ class Tally(msgspec.Struct):
     rests: dict[str, float] = msgspec.field(default_factory=dict)
     """Some of the domains that rest now because of a refusal that this process has got, with the end of the rest in
     epoch seconds."""
-    retry_at: float = 0.0
-    """Time of the next retry of those that this process has put back, in epoch seconds. 0: none waits."""
     reclaimed: int = 0
     """Requests that this process reclaimed from dead workers."""
     trimmed: dict[str, int] = msgspec.field(default_factory=dict)
@@ -320,7 +316,6 @@ class Tally(msgspec.Struct):
             committing=0,
             waits={},
             rests={},
-            retry_at=0.0,
             troubles=[],
             browser=self.browser.without_current(),
         )
@@ -368,7 +363,6 @@ class Tally(msgspec.Struct):
             committing=self.committing + other.committing,
             waits=self.waits | other.waits,
             rests={name: max(one.rests.get(name, 0.0) for one in (self, other)) for name in self.rests | other.rests},
-            retry_at=min(filter(None, (self.retry_at, other.retry_at)), default=0.0),
             reclaimed=self.reclaimed + other.reclaimed,
             trimmed=_added(self.trimmed, other.trimmed),
             troubles=sorted({*self.troubles, *other.troubles}),
@@ -421,8 +415,6 @@ class WorkerCounts:
         self._has_too_many_listed = False
         self._rests: dict[str, float] = {}
         """Ends of rests of domains, in epoch seconds."""
-        self._retries: list[float] = []
-        """Times of retries, in epoch seconds, as a heap: the first one is the next."""
 
     def count_response(self, host: str, status: int, seconds: float) -> None:
         """Count a response of this host. Called for every page, so it makes no object for a known host."""
@@ -458,12 +450,6 @@ class WorkerCounts:
         if self.refusals.in_a_row:
             self.refusals.on_page(host_of(url))
 
-    def put_back(self, reason: str, delay_seconds: float) -> None:
-        """Count a request that is fetched again after this time."""
-        self.tally.retry(reason)
-        if len(self._retries) < _RETRIES_KNOWN:
-            heappush(self._retries, time.time() + delay_seconds)
-
     def rest(self, domain: str, seconds: float) -> None:
         """Record that a domain rests for a time because of a refusal."""
         until = max(time.time() + seconds, self._rests.pop(domain, 0.0))
@@ -491,11 +477,8 @@ class WorkerCounts:
             del self.listed[fingerprint]
 
     def show(self) -> None:
-        """Put the leading hosts, the pages without links, the filters and the next retry into the tally. To be called
-        before the tally is read: they are too costly to keep up to date with each page."""
-        while self._retries and self._retries[0] <= time.time():
-            heappop(self._retries)
-        self.tally.retry_at = self._retries[0] if self._retries else 0.0
+        """Put the leading hosts, the pages without links and the filters into the tally. To be called before the tally
+        is read: they are too costly to keep up to date with each page."""
         self._rests = {domain: until for domain, until in self._rests.items() if until > time.time()}
         self.tally.rests = dict(self._rests)
         self.tally.hosts = leading(self._hosts)

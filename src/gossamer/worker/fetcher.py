@@ -722,7 +722,7 @@ class Fetcher:
 
     def _retry(self, attempt: Attempt, reason: str, retry: Retry, detail: str = "") -> FinishedLease:
         """Return the request to the frontier, for another attempt after the delay of `retry`."""
-        self._counts.put_back(reason, retry.delay_seconds)
+        self._counts.tally.retry(reason)
         retries = attempt.context.terms.retries
         retrying_seconds = longest_retrying(
             attempt.lease.attempt + 1,

@@ -59,6 +59,26 @@ async def test_failed_attempts_are_counted_wherever_the_request_is(pair: Pair) -
     await seat.close()
 
 
+async def test_the_first_retry_of_a_crawl_is_found_with_its_domain_and_time(pair: Pair) -> None:
+    """A retry of another crawl, which is due before, is none of it."""
+    frontier = pair.frontier
+    runs = {name: await frontier.open_crawl(a_crawl(name)) for name in ("one", "other")}
+    seat = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+    for run, domain in ((runs["one"], "a.test"), (runs["one"], "b.test"), (runs["other"], "c.test")):
+        await frontier.add(run, PLAIN, [a_batch(domain, ["x"])])
+    assert await frontier.next_retry(runs["one"].crawl.id) is None
+    delays = {"a.test": 60.0, "b.test": 30.0, "c.test": 10.0}
+    while leases := await seat.lease(limit=10):
+        settled = [Settlement(each, Outcome.RETRY, delay_seconds=delays[each.domain]) for each in leases]
+        await seat.settle(settled)
+    first, other = [await frontier.next_retry(run.crawl.id) for run in runs.values()]
+    assert first is not None
+    assert other is not None
+    assert (first.domain, other.domain) == ("b.test", "c.test")
+    assert first.due - other.due == pytest.approx(20.0, abs=1.0)
+    await seat.close()
+
+
 async def test_the_reason_of_a_failed_request_that_its_crawl_keeps_is_found(pair: Pair) -> None:
     frontier = pair.frontier
     run = await frontier.open_crawl(a_crawl(keep_failed=True))

@@ -5,6 +5,7 @@ import re
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -14,7 +15,7 @@ from gossamer.cli.summary import Display, waiting_text
 from gossamer.cli.terminal import cut
 from gossamer.crawling.work import Snapshot
 from gossamer.model.crawl import CrawlId, CrawlState
-from gossamer.model.info import CrawlInfo, SpiderCounts
+from gossamer.model.info import CrawlInfo, NextRetry, SpiderCounts
 from gossamer.telemetry.tally import OriginWait, Tally, WorkerCounts
 
 
@@ -131,16 +132,14 @@ def test_waiting_retries_make_the_estimate_a_lower_bound_or_none(monkeypatch: py
     assert "left" not in shown([before, only_retries])
 
 
-def test_the_next_retry_is_shown_while_all_wait_for_one() -> None:
-    soon = Tally(pages=5, retry_at=time.time() + 300.2).plus(Tally(retry_at=time.time() + 900))
-    only_retries = state(added=15, queued=0, later=10, fetched=5)
-    assert re.search(
-        r"10 queued on 2 domains, 10 of them for a retry; next retry in (300|29\d) s",
-        shown([Snapshot(soon, only_retries, 9.0)]),
-    )
-    assert "next retry" not in shown([Snapshot(soon, state(added=16, queued=1, later=10, fetched=5), 9.0)])
-    due = Tally(pages=5, retry_at=time.time() - 1)
-    assert "next retry" not in shown([Snapshot(due, only_retries, 9.0)])
+def test_the_next_retry_is_shown_with_its_host_and_what_failed_before() -> None:
+    """The failed attempts are those of the crawl, where this command, which resumes it, has had none."""
+    counts = SpiderCounts(added=15, later=10, fetched=5, retried={"connect": 10})
+    info = msgspec.structs.replace(state(added=15, queued=0, fetched=5), spiders={"link": counts})
+    text = shown([Snapshot(Tally(), info, 9.0, NextRetry("a.test", time.time() + 300.2))], width=120)
+    assert re.search(r"10 queued on 2 domains, 10 of them for a retry; next retry in (300|29\d) s: a.test", text)
+    assert "attempts that failed before: connect 10" in text
+    assert "next retry" not in shown([Snapshot(Tally(), info, 9.0, NextRetry("a.test", time.time() - 1))])
 
 
 def test_nothing_is_estimated_without_a_rate() -> None:

@@ -29,6 +29,7 @@ from gossamer.model.info import (
     DomainInfo,
     DomainLimit,
     DomainLoad,
+    NextRetry,
     SpiderCounts,
     UrlInfo,
     WorkerInfo,
@@ -465,6 +466,22 @@ class FrontierQueries:
             if home is not None and info is not None:
                 _set_early_end(info, home.parts)
         return infos
+
+    async def next_retry(self, crawl: CrawlId) -> NextRetry | None:
+        """Return the retry of a crawl that is due first. None: none waits, or 1,000 of other crawls are due before."""
+        home = await read_home(self._commands, crawl.token)
+        found: list[NextRetry] = []
+        for shard in home.shards if home else ():
+            key = self._commands.keys[shard].key(KeyPattern.LATER)
+            page = await self._commands.plain(shard, "ZRANGE", key, 0, _ENTRIES_A_CALL - 1, "WITHSCORES")
+            for member, due in codec.hash_fields(page).items():
+                token, run, _, spider, domain, _ = codec.unpack_parts(member, 6)
+                if home and (token.decode(), codec.unpack_number(run)) == (crawl.token, home.run):
+                    names = (home.crawl.pool, spider.decode(), domain.decode())
+                    _, _, clock_offset, _ = await self._commands.call(shard, "domain_due", *names)
+                    found.append(NextRetry(domain.decode(), (float(due) + float(clock_offset)) / 1000))
+                    break
+        return min(found, key=lambda retry: retry.due, default=None)
 
     async def app_info(self, appid: str, *, spider: str = "") -> AppInfo:
         """Return how much of an application waits, for one spider (empty: all). The cost does not grow with its
