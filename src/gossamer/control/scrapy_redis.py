@@ -12,9 +12,10 @@ import hashlib
 import io
 import json
 import pickle
+import re
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -102,6 +103,10 @@ next import would add every request again."""
 _DEAD = ":dead"
 """Suffix of the key of a queue under which dead letters are kept: a list of JSON objects (`_dead_letter`). Users read
 them, so the suffix and the names of the fields are fixed."""
+_KEYS_LOOKED_AT = 100_000
+"""Keys of a server that are searched for names of spiders. The server executes no other call meanwhile."""
+_GLOB, _ESCAPED = r"([\\*?\[\]])", r"\\\1"
+"""Characters that have a meaning in a pattern of keys, and what stands for them."""
 KEPT_SECONDS = 7 * 86400
 """Lifetime of dead letters, and of the digests of imported entries: an import that is repeated after this time adds the
 requests again. May be longer; the digests need memory in Redis until then."""
@@ -163,6 +168,19 @@ async def find_leftovers(shards: Shards, *, queue: str, dupefilter: str, start_u
     _, fingerprints = await _type_and_size(shards, dupefilter, {"set": "SCARD"})
     _, start_url_count = await _type_and_size(shards, start_urls, {"list": "LLEN", "set": "SCARD", "zset": "ZCARD"})
     return SpiderLeftovers(queue, kind, requests, dupefilter, fingerprints, start_urls, start_url_count)
+
+
+async def find_spiders(shards: Shards, templates: Iterable[str]) -> list[str]:
+    """Return the names of spiders that left keys, sorted. `templates`: the keys, with \0 for the spider's name. Looks
+    at about 100,000 keys of each server. Raises FrontierUnavailable."""
+    found: set[str] = set()
+    for template in templates:
+        before, name, after = template.partition("\0")
+        if name and "\0" not in after:
+            pattern = f"{re.sub(_GLOB, _ESCAPED, before)}*{re.sub(_GLOB, _ESCAPED, after)}"
+            for _, keys in await shards.everywhere("SCAN", "0", "MATCH", pattern, "COUNT", _KEYS_LOOKED_AT):
+                found |= {key.decode(errors="replace")[len(before) : -len(after) or None] for key in keys}
+    return sorted(found)
 
 
 async def _type_and_size(shards: Shards, key: str, size_commands: Mapping[str, str]) -> tuple[str, int]:

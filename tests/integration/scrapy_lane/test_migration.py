@@ -122,3 +122,16 @@ def test_a_server_that_cannot_be_reached_is_named_with_its_option(tmp_path: Path
 def test_a_key_that_is_not_scrapy_rediss_is_refused(tmp_path: Path, server: Server, store: redis.Redis) -> None:
     store.set("old:requests", "x")
     assert "old:requests is a string" in migrate(tmp_path, server, code=2)["error"]
+
+
+def test_a_spider_that_has_left_nothing_is_refused_with_those_that_have(
+    tmp_path: Path, server: Server, store: redis.Redis
+) -> None:
+    assert "No other spider has such keys there" in migrate(tmp_path, server, code=2)["error"]
+    store.rpush("dmoz:requests", "x")
+    store.sadd("bold:dupefilter", "x")
+    error = migrate(tmp_path, server, "--dry-run", code=2)["error"]
+    assert "nothing is left under the name old: none of old:requests, old:dupefilter, old:start_urls exists" in error
+    assert "Spiders with such keys are: bold, dmoz." in error
+    store.rpush("all[*]shop", "x")
+    assert "are: bold, shop." in migrate(tmp_path, server, "--queue-key", "all[*]%(spider)s", code=2)["error"]

@@ -14,7 +14,14 @@ from gossamer.cli import options, terminal
 from gossamer.cli.parser import CommandGroup, option
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
-from gossamer.control.scrapy_redis import ImportResult, ScrapyRedisImport, SpiderLeftovers, crawl_of, find_leftovers
+from gossamer.control.scrapy_redis import (
+    ImportResult,
+    ScrapyRedisImport,
+    SpiderLeftovers,
+    crawl_of,
+    find_leftovers,
+    find_spiders,
+)
 from gossamer.errors import BadInput
 from gossamer.model.crawl import Crawl, Order
 from gossamer.policy.words import counted
@@ -25,6 +32,8 @@ from gossamer.wiring.frontier import connect, connect_shards
 _HELP = "Import the queue of another crawler: scrapy-redis."
 app = CommandGroup(help=_HELP)
 
+_SPIDERS_NAMED = 20
+"""Spiders that are named where the wanted one has left nothing."""
 _QUEUE_KEY = "%(spider)s:requests"
 """scrapy-redis's default for the key of the queue: fixed."""
 
@@ -66,22 +75,25 @@ def scrapy_redis(
     """
     settings = options.load_settings({**given, "frontier": given["frontier"] or redis})
     logs.set_up(settings.log_level, style=settings.log_format)
-    keys = {
-        "queue": _key(queue_key, "--queue-key", spider),
-        "dupefilter": _key(dupefilter_key, "--dupefilter-key", spider),
-        "start_urls": _key(start_urls_key, "--start-urls-key", spider),
-    }
+    keys, any_keys = (
+        {
+            "queue": _key(queue_key, "--queue-key", name),
+            "dupefilter": _key(dupefilter_key, "--dupefilter-key", name),
+            "start_urls": _key(start_urls_key, "--start-urls-key", name),
+        }
+        for name in (spider, "\0")
+    )
     uses_default_queue = keys["queue"] == _key(_QUEUE_KEY, "--queue-key", spider)
     crawlid = crawl or (spider if uses_default_queue else keys["queue"])
     target = crawl_of(appid=bot, crawlid=crawlid, order=Order.LIFO if lifo else Order.FIFO)
     left, done = run_loop(
-        _import(settings, redis, keys, target, spider=spider, dry=dry_run, show_progress=not (quiet or json))
+        _import(settings, redis, keys, any_keys, target, spider=spider, dry=dry_run, show_progress=not (quiet or json))
     )
     if json:
         report = {"dry_run": dry_run, "left": msgspec.to_builtins(left), "imported": msgspec.to_builtins(done)}
         terminal.print_json(report)
     elif not quiet:
-        _print_report(left, done, spider=spider, dry=dry_run)
+        _print_report(left, done, dry=dry_run)
     raise SystemExit(2 if done.dead else 0)
 
 
@@ -89,13 +101,15 @@ async def _import(
     settings: Settings,
     redis: str,
     keys: dict[str, str],
+    any_keys: dict[str, str],
     target: Crawl,
     *,
     spider: str,
     dry: bool,
     show_progress: bool,
 ) -> tuple[SpiderLeftovers, ImportResult]:
-    """Return what the spider left, and what was imported of it."""
+    """Return what the spider left, and what was imported of it. Raises BadInput if it left nothing. `any_keys`: the
+    keys with \0 for the spider's name."""
     console = Console(stderr=True, highlight=False)
 
     def show(done: ImportResult) -> None:
@@ -106,6 +120,8 @@ async def _import(
         shards = await connect_shards(settings, redis, option="--redis")
         try:
             left = await find_leftovers(shards, **keys)
+            if not (left.requests or left.fingerprints or left.start_url_count):
+                raise BadInput(_nothing_text(keys, await find_spiders(shards, any_keys.values()), spider))
             frontier = await connect(settings, settings.frontier)
             try:
                 work = ScrapyRedisImport(shards, left, frontier, target, spider=spider)
@@ -126,7 +142,14 @@ def _key(template: str, option: str, spider: str) -> str:
         ) from None
 
 
-def _print_report(left: SpiderLeftovers, done: ImportResult, *, spider: str, dry: bool) -> None:
+def _nothing_text(keys: dict[str, str], found: list[str], spider: str) -> str:
+    """Return what to do where none of the keys of a spider exists. `found`: names of spiders that have left some."""
+    names = ", ".join(found[:_SPIDERS_NAMED]) + ", …" * (len(found) > _SPIDERS_NAMED)
+    advice = f"Spiders with such keys are: {names}." if found else "No other spider has such keys there, either."
+    return f"--spider: nothing is left under the name {spider}: none of {', '.join(keys.values())} exists. {advice}"
+
+
+def _print_report(left: SpiderLeftovers, done: ImportResult, *, dry: bool) -> None:
     """Print the result for a person. `dry` True: nothing was changed."""
     would = "would be added" if dry else "added"
     terminal.print_result(
@@ -135,8 +158,6 @@ def _print_report(left: SpiderLeftovers, done: ImportResult, *, spider: str, dry
     )
     terminal.print_result(f"{left.dupefilter}: {left.fingerprints:,} fingerprints. They stay there and count as seen.")
     terminal.print_result(f"{left.start_urls}: {left.start_url_count:,} start messages. The spider reads them there.")
-    if not (left.requests or left.fingerprints or left.start_url_count):
-        terminal.print_stderr(f"None of these keys exists. Is {spider} the name of the spider?")
     if done.dead:
         where = "" if dry else f"; see {left.queue}:dead"
         terminal.print_stderr(f"{counted(done.dead, 'request')} cannot be read{where}")
