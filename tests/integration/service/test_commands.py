@@ -121,6 +121,16 @@ def test_a_crawl_that_has_finished_is_not_stopped_and_begins_another_run(folder:
     folder.until("run 2", "info", "app", "done")
 
 
+def test_feed_says_that_a_url_was_seen_before(folder: Folder) -> None:
+    folder.run("feed", a_crawl(folder, "again"))
+    assert "has seen" not in folder.errors
+    folder.until("finished", "info", "app", "again")
+    folder.run("feed", a_crawl(folder, "again"))
+    assert f"The crawl app/again has seen {folder.seeds[0]} before: " in folder.errors
+    folder.run("feed", a_crawl(folder, "again", fresh=True))
+    assert "has seen" not in folder.errors
+
+
 def test_feed_warns_once_that_a_stopped_crawl_refuses_its_requests(folder: Folder) -> None:
     endless = a_crawl(folder, "over", spiderid="absent", wait_for_spider=True)  # the crawl runs until it is stopped
     folder.run("feed", "-", stdin=f"{endless}\n{a_crawl(folder, 'over')}\n")

@@ -24,8 +24,10 @@ from gossamer.cli.running import ask
 from gossamer.control import stats
 from gossamer.control.admission import AdmittedRequest
 from gossamer.control.dispatcher import CRAWL
+from gossamer.control.url_search import find_in_crawl
 from gossamer.errors import BadInput, BusError, Interrupted, RequestRejected
 from gossamer.model.crawl import CrawlId, CrawlState
+from gossamer.net.credentials import hide_secrets
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.sinks.remote import read_blob
@@ -164,10 +166,26 @@ async def _send(
             refused.add(id(request))
             faults.append(f"{request.where}{fault.detail}")
     accepted = [request for request in batch if id(request) not in refused]
+    if len(accepted) == 1 and not sent and accepted[0].crawl is not None:
+        await _say_if_seen(cluster, accepted[0].crawl)
     if accepted:
         await _publish(cluster, [request.value for request in accepted], sent)
     await _warn(cluster, [request.crawl for request in accepted if request.crawl is not None], checked)
     return len(accepted)
+
+
+async def _say_if_seen(cluster: ServiceContext, request: AdmittedRequest) -> None:
+    """Say if the crawl has seen the URL of the only request: then the service adds nothing for it."""
+    run = await cluster.frontier.latest_run(request.crawl.id)
+    if run is None or request.fresh or request.terms.recrawl is not None or request.method != "GET" or request.body:
+        return
+    found = await find_in_crawl(cluster.frontier, run, spiders=[request.spider], terms=[request.terms], url=request.url)
+    if found is not None and found.seen:
+        terminal.say(
+            f"The crawl {request.crawl.id} has seen {hide_secrets(request.url)} before: with the same options, the "
+            'service adds nothing. To fetch it again, feed it with another crawlid, or with "fresh": true once the '
+            "crawl has finished."
+        )
 
 
 async def _warn(cluster: ServiceContext, requests: list[AdmittedRequest], checked: _Checked) -> None:
