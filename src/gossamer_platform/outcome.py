@@ -30,6 +30,10 @@ _MAX_COUNTER_CHARACTERS: Final = 200
 _JUDGED: Final = ("item_scraped_count", "log_count/ERROR", "log_count/CRITICAL", "response_received_count")
 """Counters that are kept however many there are, because others depend on them."""
 
+WRONG_USAGE: Final = 2
+"""Exit code of a process whose settings or arguments are wrong, as Scrapy and Gossamer use it: another attempt would
+fail as well."""
+
 _Int32 = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
 
 

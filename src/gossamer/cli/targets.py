@@ -48,6 +48,7 @@ Project = Annotated[
 Json = Annotated[bool, option("--json", help="Print the result as JSON.")]
 
 _REASONS: Final = {
+    "exit_code: 2": "A setting or an argument is wrong, as the end of its log says. Such a job is not tried again.",
     "exit_code": "Its process ended with the exit code {}.",
     "signal": "The signal {} ended its process. 9 is often a lack of memory.",
     "finish_reason": "Scrapy closed the spider with the reason {}.",
@@ -63,7 +64,7 @@ _REASONS: Final = {
     "machine_restarted": "Its machine was restarted while it ran.",
     "no_version": "Its version does not exist any more.",
 }
-"""Meaning of the first word of a job's reason. The words are the server's: docs/howto/from-scrapyd.md lists them."""
+"""Meaning of a job's reason, or its first word. The words are the server's: docs/howto/from-scrapyd.md lists them."""
 _START_SECONDS: Final = 5.0
 """Time that a server on this machine has to start."""
 _LOOK_SECONDS: Final = 0.1
@@ -286,7 +287,7 @@ def full_time_text(text: str, zone: str = "") -> str:
 def reason_text(reason: str) -> str:
     """Return what the reason of a failed job means, as a sentence for people. Empty: it says so itself."""
     word, _, detail = reason.partition(": ")
-    meaning = _REASONS.get(word, "")
+    meaning = _REASONS.get(reason) or _REASONS.get(word, "")
     return meaning.format(detail) if meaning else ""
 
 

@@ -97,8 +97,10 @@ class PlatformClient:
         answer = _repeated(lambda: self.session.json("POST", "/v1/inputs", **options), times=_RETRIES)
         return str(answer["digest"])
 
-    def wait_for_group(self, number: int) -> dict[str, Any]:
-        """Return a group once all its jobs have ended. An outage of the server is waited for."""
+    def wait_for_group(self, number: int, on_change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Return a group once all its jobs have ended. An outage of the server is waited for. `on_change` gets the
+        group at first, and whenever the states of its jobs have changed, until all have ended."""
+        shown: dict[str, int] | None = None
         while True:
             try:
                 group = dict(self.call("GET", f"/groups/{number}"))
@@ -107,6 +109,9 @@ class PlatformClient:
                 continue
             if ENDED.issuperset(group["jobs"]):
                 return group
+            if group["jobs"] != shown:
+                on_change(group)
+            shown = group["jobs"]
             time.sleep(_LOOK_SECONDS)
 
     def job(self, number: int) -> dict[str, Any]:

@@ -300,12 +300,12 @@ def runs_alone(crawler: Crawler) -> bool:
 
 
 def abort(error: GossamerError) -> NoReturn:
-    """Log the error in one line and end: the `scrapy` command with exit code 2, as the `gossamer` commands use it for
-    wrong input; other programs with the error."""
+    """Log the error in one line and end: the `scrapy` command with the exit code of the `gossamer` commands, which is 2
+    for wrong input; other programs with the error."""
     log.critical("%s", error)
     main = getattr(sys.modules["__main__"], "__spec__", None)
     is_scrapy_command = Path(sys.argv[0]).name == "scrapy" or (main is not None and main.name == "scrapy.__main__")
     # Other reactors swallow SystemExit, and the command would end with exit code 0.
     if is_scrapy_command and is_asyncio_reactor_installed():
-        raise SystemExit(2)
+        raise SystemExit(error.exit_code)
     raise error

@@ -212,6 +212,7 @@ def _deploy_to(
     built = _artefact(here, egg, wanted, as_egg=isinstance(client, ScrapydClient))
     if not quiet:
         terminal.print_stderr(f"{built.kind.title()} {built.how}: {targets.size_text(len(built.content))}")
+    earlier = {} if quiet else _earlier_versions(client, name)
     progress = targets.ProgressLine(f"Sending to {client.session.url}", quiet=quiet)
     with contextlib.closing(_Cleared(progress)):
         if isinstance(client, PlatformClient):
@@ -226,6 +227,8 @@ def _deploy_to(
             spiders = list(client.get("listspiders", project=name, _version=wanted)["spiders"])
     if not quiet:
         _show(client, name, wanted, spiders)
+        if wanted in earlier:
+            terminal.say(f"It replaces the version {wanted} that {name} had{earlier[wanted]}.")
         for warning in warnings:
             terminal.say(f"Warning: {warning}")
         is_default = not isinstance(client, PlatformClient) or _is_default(client, name, str(answer["name"]))
@@ -234,6 +237,20 @@ def _deploy_to(
             terminal.print_stderr(f"To run one: {one}" if is_default else f"For one job: {one} --version {wanted}")
     report = {"target": target.name or target.url, "url": client.session.url, "state": "ready", "reason": ""}
     return {**report, "project": name, "version": wanted, "spiders": spiders, "warnings": warnings}
+
+
+def _earlier_versions(client: PlatformClient | ScrapydClient, project: str) -> dict[str, str]:
+    """Return the ready versions of a project by name, with when they were deployed, for a sentence. Empty: there are
+    none, or the token may not see them."""
+    with contextlib.suppress(ServerRefused):
+        if isinstance(client, ScrapydClient):
+            return dict.fromkeys(client.get("listversions", project=project)["versions"], "")
+        return {
+            each["name"]: f", deployed {targets.moment_text(each['deployed_at'])}"
+            for each in client.call("GET", "/versions", query={"project": project})
+            if each["state"] == "ready"
+        }
+    return {}
 
 
 class _Cleared:

@@ -3,6 +3,7 @@
 Fixed: names of commands and flags, exit codes, and the fields of `--json`, which are those of the API.
 """
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ _STYLES: Final = {"running": "green", "starting": "green", "stopping": "yellow",
 """Colour by state."""
 _STATES: Final = ("pending", "starting", "running", "stopping", "finished", "failed", "cancelled")
 """States of jobs. The API's: fixed."""
+_PROGRESS_SECONDS: Final = 5.0
+"""Least time between two lines about a group that is waited for."""
 _WATCH_SECONDS: Final = 2.0
 """Pause between two pictures of --watch."""
 _LIMITS: Final = tuple(name for name in targets.LIMITS if name != "retry_seconds")
@@ -149,8 +152,16 @@ def _table(found: list[dict[str, Any]], *, with_project: bool) -> tables.PlainTa
         name = f"{job['project']}/{job['spider']}" if with_project else job["spider"]
         state = Text(job["state"], style=_STYLES.get(job["state"], ""))
         created, ran = targets.time_text(job["created_at"]), targets.runtime_text(job)
-        table.add_row(str(job["id"]), name, state, created, ran, job["reason"])
+        table.add_row(str(job["id"]), name, state, created, ran, _reason_text(job))
     return table
+
+
+def _reason_text(job: dict[str, Any]) -> str:
+    """Return why a job failed, or why it waits for another attempt and until when."""
+    earlier = job["earlier_attempts"]
+    if job["state"] != "pending" or job["reason"] or not earlier:
+        return str(job["reason"])
+    return f"next attempt at {targets.time_text(job['not_before'])}, after {earlier[-1]['reason']}"
 
 
 Identity = Annotated[
@@ -178,9 +189,9 @@ def show_job(
     """
     client = targets.connect_platform(target, targets.here())
     if (group := group_number(identity)) is not None:
-        _show_group(client, client.call("GET", f"/groups/{group}"), wait=wait, json=json)
+        _show_group(client, _find_group(client, group), wait=wait, json=json)
     else:
-        _print_job(client, client.job(_number(client, identity, project)), wait=wait, json=json)
+        _print_job(client, _find_job(client, identity, project), wait=wait, json=json)
 
 
 @app.command("log")
@@ -201,8 +212,8 @@ def print_log(
     client = targets.connect_platform(target, targets.here())
     if group_number(identity) is not None:
         raise BadInput(f"a group has no log of its own. `gossamer jobs show {identity}` lists its jobs.")
-    number = _number(client, identity, project)
-    found = client.job(number)
+    found = _find_job(client, identity, project)
+    number = int(found["id"])
     if found.get("log_deleted"):
         terminal.say(f"retention has deleted the log of job {number}: {_retention_text(client, found, 'logs')}.")
         raise SystemExit(1)
@@ -234,7 +245,7 @@ def print_items(
         )
     client = targets.connect_platform(target, targets.here())
     if (group := group_number(identity)) is None:
-        number = _number(client, identity, project)
+        number = _find_job(client, identity, project)["id"]
         _print_bytes(client.read(f"/jobs/{number}/items.{form}", attempt=attempt))
         _exit_if_items_are_missing(client, [client.job(number)] if attempt == 0 else [])
         return
@@ -256,14 +267,14 @@ def cancel_job(
     """
     client = targets.connect_platform(target, targets.here())
     if (number := group_number(identity)) is not None:
-        group = client.call("GET", f"/groups/{number}")
+        group = _find_group(client, number)
         if ENDED.issuperset(group["jobs"]):
             terminal.say(f"all jobs of group g{number} had ended before, so there is nothing to cancel.")
         else:
             group = client.call("POST", f"/groups/{number}/cancel")
         _show_group(client, group, wait=False, json=json)
         return
-    found = client.job(_number(client, identity, project))
+    found = _find_job(client, identity, project)
     if found["state"] in ENDED:
         ended = f"{found['state']}, {targets.moment_text(found['ended_at'])}"
         terminal.say(f"job {found['id']} had ended before ({ended}), so there is nothing to cancel.")
@@ -289,9 +300,9 @@ def rerun_job(
     """
     client = targets.connect_platform(target, targets.here())
     if (number := group_number(identity)) is not None:
-        _rerun_group(client, client.call("GET", f"/groups/{number}"), wait=wait, json=json)
+        _rerun_group(client, _find_group(client, number), wait=wait, json=json)
         return
-    old = client.job(_number(client, identity, project))
+    old = _find_job(client, identity, project)
     if "GOSSAMER_CRAWL_ID" in old["settings"] and old["group_id"]:
         raise BadInput(
             f"job {old['id']} shares a frontier with the others of its group. To run the group again: gossamer jobs "
@@ -323,6 +334,21 @@ def group_number(identity: str) -> int | None:
     return int(digits) if digits != identity and digits.isascii() and digits.isdigit() and len(digits) < 19 else None
 
 
+class GroupProgress:
+    """Tells on standard error how far a group is that a command waits for, at most every few seconds."""
+
+    def __init__(self) -> None:
+        self._said_at = float("-inf")
+
+    def __call__(self, group: dict[str, Any]) -> None:
+        """Tell it, if it is time to."""
+        if time.monotonic() - self._said_at >= _PROGRESS_SECONDS:
+            self._said_at = time.monotonic()
+            done = sum(count for state, count in group["jobs"].items() if state in ENDED)
+            counts = f"{done} of {sum(group['jobs'].values())} jobs have ended ({states_text(group)})"
+            terminal.say(f"group g{group['id']}: {counts}")
+
+
 def states_text(group: dict[str, Any]) -> str:
     """Return the states of a group's jobs: `3 running, 17 finished`."""
     return ", ".join(f"{count} {state}" for state, count in sorted(group["jobs"].items())) or "no jobs left"
@@ -337,7 +363,7 @@ def _show_group(client: PlatformClient, group: dict[str, Any], *, wait: bool, js
     number = group["id"]
     if wait:
         terminal.exit_on_signal(f"The jobs go on. To cancel them: gossamer jobs cancel g{number}")
-        group = client.wait_for_group(number)
+        group = client.wait_for_group(number, GroupProgress())
     if json:
         terminal.print_json(group)
     else:
@@ -370,16 +396,34 @@ def _new_group(client: PlatformClient, members: list[dict[str, Any]]) -> dict[st
     return dict(client.create("/groups", {**body, "processes": len(members)}))
 
 
-def _number(client: PlatformClient, identity: str, project: str | None) -> int:
-    """Return the number of the job with this number or name. Raises BadInput."""
+def _find_job(client: PlatformClient, identity: str, project: str | None) -> dict[str, Any]:
+    """Return the job with this number or name. Raises BadInput."""
     if identity.isascii() and identity.isdigit() and len(identity) < 19:
-        return int(identity)
+        with _advising(f"there is no job {identity}. `gossamer jobs` lists jobs with their numbers."):
+            return client.job(int(identity))
     found = client.jobs(1, name=identity, project=project)
     if not found:
         raise BadInput(
             f"there is no job with the name {identity!r:.80}. `gossamer jobs` lists jobs with their numbers."
         )
-    return int(found[0]["id"])
+    return client.job(found[0]["id"])
+
+
+def _find_group(client: PlatformClient, number: int) -> dict[str, Any]:
+    """Return the group with this number. Raises BadInput."""
+    with _advising(f"there is no group g{number}. `gossamer jobs show N` names the group of a job."):
+        return dict(client.call("GET", f"/groups/{number}"))
+
+
+@contextlib.contextmanager
+def _advising(advice: str) -> Iterator[None]:
+    """Raise BadInput with this advice where the server has no such thing."""
+    try:
+        yield
+    except ServerRefused as error:
+        if error.status != 404:
+            raise
+        raise BadInput(advice) from None
 
 
 def _print_bytes(content: Iterator[bytes]) -> None:

@@ -18,7 +18,7 @@ from gossamer.platform_client.scrapyd import ScrapydClient
 from gossamer.platform_client.splitting import SplitSource
 from gossamer.platform_client.targets import ScrapyProject, choose_target
 from gossamer.policy.words import counted
-from gossamer_platform.commands.jobs import exit_code_of, follow_log, say_retry, show_end, states_text
+from gossamer_platform.commands.jobs import GroupProgress, exit_code_of, follow_log, say_retry, show_end, states_text
 
 _START_URLS: Final = "start_urls"
 """Use of a part that replaces the spider's start URLs. The API's word: fixed."""
@@ -246,7 +246,7 @@ def _after_group(client: PlatformClient, group: dict[str, Any], *, wait: bool, j
         terminal.print_result(f"Group g{group['id']} of {name} has {counted(count, 'job')}.")
     if wait:
         terminal.exit_on_signal(f"The jobs go on. To cancel them: gossamer jobs cancel g{group['id']}")
-        group = client.wait_for_group(group["id"])
+        group = client.wait_for_group(group["id"], GroupProgress())
     elif not json:
         terminal.print_stderr(f"To see them: gossamer jobs show g{group['id']}")
     if json:

@@ -14,7 +14,7 @@ from gossamer.storage.sql.rows import add_row, fetch, fetch_first
 from gossamer_platform.lifecycle import ACTIVE, ENDED, JobEvent, JobState
 from gossamer_platform.link import JobInput
 from gossamer_platform.names import check_file_name
-from gossamer_platform.outcome import GOOD_FINISH_REASONS, AttemptEnd, Expectation, failure_of
+from gossamer_platform.outcome import GOOD_FINISH_REASONS, WRONG_USAGE, AttemptEnd, Expectation, failure_of
 from gossamer_platform.policy import JobPolicy
 from gossamer_platform.state.changes import change_job
 from gossamer_platform.state.policies import policy_of, spider_policy
@@ -215,7 +215,7 @@ def record_end(connection: Connection, job_id: int, attempt: int, end: AttemptEn
     """Record the end of an attempt. Return the job's state; None: the end is known already.
 
     A job that was asked to stop is cancelled, however its process ended. One that failed and has a retry left is
-    pending again after a pause.
+    pending again after a pause, unless its settings or arguments were wrong.
     """
     row = lock_job(connection, job_id)
     if row is None:
@@ -233,7 +233,7 @@ def record_end(connection: Connection, job_id: int, attempt: int, end: AttemptEn
     failure = failure_of(end, expectation_of(row))
     if (state := change_job(connection, job_id, JobEvent.GONE, of_attempt=attempt, **traces)) is not None:
         return state
-    if failure and row.retries_left > 0:
+    if failure and row.retries_left > 0 and end.exit_code != WRONG_USAGE:
         return change_job(connection, job_id, JobEvent.RETRIED, of_attempt=attempt, **_retry(row, failure, ended_at))
     event = JobEvent.BROKE if failure else JobEvent.SUCCEEDED
     return change_job(connection, job_id, event, of_attempt=attempt, reason=failure, **traces)

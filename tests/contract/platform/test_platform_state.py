@@ -359,6 +359,17 @@ async def test_a_job_that_failed_is_tried_again_until_no_retry_is_left(database:
     assert (row.attempt, row.reason, row.retries_left) == (3, "signal: 9", 0)
 
 
+async def test_a_job_whose_settings_are_wrong_is_not_tried_again(database: StateDatabase) -> None:
+    """Exit code 2; with 4, which Scrapy jobs use where the frontier is away, it is."""
+    await database.write(lambda c: _add_project(c, "shop"))
+    await database.write(lambda c: projects.change_project(c, "shop", JobPolicy(retries=1, retry_seconds=600)))
+    for code, expected in ((2, JobState.FAILED), (4, JobState.PENDING)):
+        job = await database.write(lambda c, code=code: _add(c, "shop", f"x{code}"))  # type: ignore[misc]
+        await database.write(lambda c: take_jobs(c, JobTaker("n", "1", 100), free=1))
+        end = AttemptEnd(exit_code=code)
+        assert await database.write(lambda c, job=job, end=end: jobs.record_end(c, job, 1, end)) is expected  # type: ignore[misc]
+
+
 async def test_a_retry_waits_for_its_pause(database: StateDatabase) -> None:
     await database.write(lambda c: _add_project(c, "shop"))
     await database.write(lambda c: projects.change_project(c, "shop", JobPolicy(retries=1, retry_seconds=600)))

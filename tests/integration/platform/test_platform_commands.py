@@ -136,6 +136,8 @@ def test_a_job_whose_process_dies_shows_the_last_error_of_its_log(project: Proje
     shown = project.json("jobs", "show", number)
     assert ("log_count/CRITICAL" in shown["stats"], shown["exit_code"]) == (False, 2)
     assert "CRITICAL: no server" in shown["last_error"]
+    why = project.run("jobs", "show", number, COLUMNS="200").stdout
+    assert "A setting or an argument is wrong, as the end of its log says. Such a job is not tried again." in why
 
 
 def test_a_job_is_scheduled_followed_and_its_items_are_read(project: Project) -> None:
@@ -175,6 +177,8 @@ def test_an_attempt_that_fails_is_told_while_the_job_waits_and_its_log_is_there(
     project.run("projects", "set", "retry_seconds=600")
     number = str(project.json("schedule", "words", "-a", "fail=1")["id"])
     until(lambda: project.json("jobs", "show", number)["earlier_attempts"])
+    listed = project.run("jobs", "-n", "1", COLUMNS="200").stdout
+    assert re.search(r"pending .* next attempt at [0-9: -]+, after finish_reason: start_error", listed)
     assert "failed on purpose" in project.run("jobs", "log", number).stdout
     assert re.search(r"failed +attempt 1: finish_reason: start_error", project.run("jobs", "show", number).stdout)
     project.run("jobs", "cancel", number)
@@ -238,7 +242,9 @@ def test_a_broken_deployment_ends_with_1_and_changes_nothing(project: Project, s
         ),
         (("jobs", "--target", "http://127.0.0.1:1"), 4, "cannot be reached: connection refused"),
         (("jobs", "--target", "elsewhere"), 2, "there is no target 'elsewhere'"),
-        (("jobs", "show", "999999"), 2, "job 999999 not found"),
+        (("jobs", "show", "999999"), 2, "there is no job 999999. `gossamer jobs` lists jobs with their numbers."),
+        (("jobs", "items", "999999"), 2, "there is no job 999999. `gossamer jobs` lists"),
+        (("jobs", "cancel", "g999999"), 2, "there is no group g999999. `gossamer jobs show N` names the group"),
         (("jobs", "show", "nameless"), 2, "there is no job with the name 'nameless'"),
         (("jobs", "items", "1", "--format", "pdf"), 2, "there is no format 'pdf'"),
     ],
@@ -536,8 +542,10 @@ def sharded(server: Scrapyd, tmp_path_factory: pytest.TempPathFactory) -> Projec
 
 def test_a_file_is_split_over_jobs_of_an_unmodified_spider(sharded: Project) -> None:
     options = ("--split-file", "urls.csv", "--parts", "2", "-p", "sharded")
-    group = sharded.json("schedule", "pages", *options, "--wait")
+    done = sharded.run("schedule", "pages", *options, "--wait", "--json")
+    group = json.loads(done.stdout)
     assert group["jobs"] == {"finished": 2}
+    assert f"group g{group['id']}: 0 of 2 jobs have ended (" in done.stderr  # while it waits
     items = sharded.run("jobs", "items", f"g{group['id']}").stdout.splitlines()
     assert sorted(json.loads(item)["text"] for item in items) == [f"://{number}" for number in range(7)]
     jobs = sharded.json("jobs", "-p", "sharded", "--group", f"g{group['id']}")
@@ -649,6 +657,13 @@ def shared_web() -> Iterator[str]:
 def frontier() -> Iterator[str]:
     with valkey.standalone() as server:
         yield server.address
+
+
+def test_deploy_says_that_it_replaces_a_version(project: Project) -> None:
+    options = ("--project", "replaced", "--version", "1.0")
+    assert "replaces" not in project.run("deploy", *options).stderr
+    again = project.run("deploy", *options).stderr
+    assert re.search(r"It replaces the version 1\.0 that replaced had, deployed .", again)
 
 
 def test_deploy_says_that_jobs_run_another_version(project: Project) -> None:
