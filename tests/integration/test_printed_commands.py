@@ -63,7 +63,6 @@ LEFT: dict[str, dict[str, str]] = {
     "howto/rest.md": {
         "curl -N": _FOLLOWS,
         'curl -X POST "$api/v1/crawls/shop/prices/retry': "nothing has failed",
-        "curl -X PUT $api/v1/domains ": "the version of the policies is the reader's",
         "GOSSAMER_SERVICE__TOKEN": _ENDLESS,
         "curl http://api.example": _OF_READER,
     },
@@ -77,7 +76,6 @@ LEFT: dict[str, dict[str, str]] = {
         "gossamer up": "the test has started it",
         "gossamer serve": _OF_READER,
         "gossamer worker": _OF_READER,
-        "gossamer crawls audit": "shows the audit of another day",
     },
     "howto/spider.md": {
         "gossamer shell": "a prompt",
