@@ -8,32 +8,16 @@ from functools import cache, partial
 import numpy as np
 
 from bench.cluster.check import Checked
-from bench.cluster.costs import CallCosts, Costs
+from bench.cluster.costs import Costs
 from bench.cluster.figures import DOMAINS, LARGEST, URLS, Prices, cost, days_until, frontier_bytes
 from bench.cluster.model import Outcome
 from bench.places import ROOT
 
 PAGE = ROOT / "docs" / "explanation" / "scale.md"
-_ROWS = {
-    "lease_call": "lease, the call",
-    "lease_each": "lease, each request",
-    "settle_call": "settle, the call",
-    "settle_each": "settle, each page",
-    "add_call": "add, the call",
-    "add_domain": "add, each domain",
-    "add_known": "add, each known URL",
-    "add_new": "add, each new URL",
-    "heartbeat": "heartbeat",
-    "maintain": "maintenance of a shard",
-    "clock": "comparison of clocks",
-    "replicas": "question for replicas",
-}
 _APART = "64 shards, links do not wait"
 COURSE_PAGES_PER_SECOND = 50_000
 _SHARES = (0.5, 0.9, 0.99, 1.0)
 _LINE = 135
-_SATURATED = 0.97
-"""Load of the busiest shard at which a cluster counts as saturated."""
 _TAIL_WORKERS = 10
 _SHOWN_EXACTLY_BELOW = 10
 """Costs and days below this have one decimal."""
@@ -43,10 +27,9 @@ def with_figures(page: str, costs: Costs, figures: dict[str, list[Outcome]], che
     """Return the page with these figures between its marks. Raises ValueError if a mark is missing."""
     parts = {
         "summary": summary(figures, costs),
-        "costs": costs_table(costs),
+        "costs": costs_text(costs),
         "clusters": clusters_table(figures, costs, Prices()),
         "calls": calls_text(figures),
-        "memory": memory_text(costs),
         "course": course_table(),
         "price": price_text(figures, costs),
         "check": check_table(checked),
@@ -68,9 +51,7 @@ def _between(text: str, marks: re.Match[str]) -> str:
 
 def summary(figures: dict[str, list[Outcome]], costs: Costs) -> str:
     """Return the most important results as a list."""
-    busy, apart, more = figures["64 shards"], figures[_APART], figures["80 shards"][-1]
-    middle, full, last = _of_workers(busy, apart[0].scenario.workers), busy[-1], apart[-1]
-    _, wide, most = figures["256 requests a worker"]
+    full, more, most = (figures[name][-1] for name in ("64 shards", "80 shards", "256 requests a worker"))
     prices = [cost(one, costs, Prices()) for outcomes in figures.values() for one in outcomes]
     core_hours, dollars = [price.core_hours for price in prices], [price.dollars for price in prices]
     everything = _gigabytes(costs, URLS)
@@ -79,60 +60,48 @@ def summary(figures: dict[str, list[Outcome]], costs: Costs) -> str:
         _wrapped(text, "- ")
         for text in (
             f"**{full.scenario.shards} shards saturate with about {full.scenario.workers:,} workers**, at "
-            f"{full.pages_per_second:,.0f} pages per second. The limit is the number of calls. With "
-            f"{middle.scenario.workers} workers, a page causes {_calls(middle):.1f}, because links wait for others "
-            f"where shards are busy; if they did not, it would cause {_calls(apart[0]):.1f}, and "
-            f"{last.scenario.workers:,} workers would fetch {last.pages_per_second:,.0f} pages per second.",
-            f"**100,000 pages per second take {more.scenario.shards} shards** with {more.scenario.workers:,} workers "
-            f"({more.pages_per_second:,.0f}; a lease takes {more.lease_ms['p50']:.1f} ms), or {most.scenario.shards} "
-            f"shards with {most.scenario.workers} workers that have 256 requests in flight "
-            f"({most.pages_per_second:,.0f}; {most.lease_ms['p50']:.1f} ms).",
-            f"**A worker's core is mostly idle** with the default of 64 requests in flight. With 256 "
-            f"(`worker.concurrency`), {wide.scenario.workers} workers fetch {wide.pages_per_second:,.0f} pages per "
-            f"second; {last.scenario.workers:,} workers with 64 fetch "
-            f"{full.pages_per_second:,.0f}.",
+            f"{full.pages_per_second:,.0f} pages per second. The number of calls is the limit: {_calls(full):.1f} a "
+            f"page.",
+            f"**100,000 pages per second take {more.scenario.shards} shards** with {more.scenario.workers:,} workers, "
+            f"or {most.scenario.shards} shards with {most.scenario.workers} workers that have 256 requests in flight "
+            f"(`worker.concurrency`) instead of 64: a worker's core is mostly idle.",
             f"**A frontier with a billion queued URLs takes {everything:.0f} GB**, {everything / 64:.1f} GB on each "
             f"of 64 shards.",
             f"**The last tenth takes longest.** Half of the URLs are fetched after {_duration(half_days)}, 99 % after "
-            f"{_duration(most_days)}, all after {_duration(all_days)}, however large the cluster is. Only a limit for "
-            f"each domain, or a higher rate for the largest ones, changes that.",
+            f"{_duration(most_days)}, all after {_duration(all_days)}, however large the cluster is.",
             f"**A billion pages cost {_rounded(min(core_hours))} to {_rounded(max(core_hours))} core-hours** of "
             f"rented machines, {min(dollars):.0f} to {max(dollars):.0f} dollars, without network, storage and the "
-            f"tail. Few workers with many requests in flight are the cheapest.",
+            f"tail.",
         )
+    )
+
+
+def costs_text(costs: Costs) -> str:
+    """Return what a page costs besides its calls, and what the frontier takes for it."""
+    page = costs.pages["web"]
+    return _wrapped(
+        f"A page of {page.page_bytes / 1000:.0f} KB with {page.links} links costs a busy worker "
+        f"{page.microseconds:,.0f} us of CPU without its calls to the frontier, and a rested one {page.rested:,.0f} "
+        f"us. A server without calls uses {costs.server_second / 1000:.1f} ms in a second. A seen URL takes "
+        f"{costs.seen_bytes:.1f} bytes in the frontier, a queued one of about 81 bytes {costs.queued_bytes:.0f} more, "
+        f"a domain with queued URLs {costs.domain_bytes:.0f}. Measured on {costs.date} ({costs.machine})."
     )
 
 
 def calls_text(figures: dict[str, list[Outcome]]) -> str:
     """Return how a page's calls make the shards' load."""
-    busy, apart = figures["64 shards"], figures[_APART][0]
-    few, many, middle = busy[0], busy[-1], _of_workers(busy, apart.scenario.workers)
+    few, apart = figures["64 shards"][0], figures[_APART][-1]
     return _wrapped(
-        f"With 64 slots, a worker fetches {few.pages_per_second / few.scenario.workers:.0f} pages a second and uses "
-        f"{_percent(few.worker_cpu)} of its core. Most of the shards' time goes into calls, not into what they carry. "
-        f"So [links wait for others where shards are busy](../adr/0019-links-wait-where-shards-are-busy.md): with "
-        f"{middle.scenario.workers} workers, 99 % of the leases take less than {middle.lease_ms['p99']:.1f} ms "
-        f"({apart.lease_ms['p99']:.0f} ms if nothing waited). With {many.scenario.workers:,} workers, a page costs the "
-        f"shards {many.page_shard_us:,.0f} us of CPU, with {few.scenario.workers} workers {few.page_shard_us:,.0f} us."
+        f"A worker with 64 slots fetches {few.pages_per_second / few.scenario.workers:.0f} pages a second with "
+        f"{_percent(few.worker_cpu)} of its core. Most of the shards' time goes into calls, so "
+        f"[links wait for others where shards are busy](../adr/0019-links-wait-where-shards-are-busy.md); if they did "
+        f"not, {apart.scenario.workers:,} workers would fetch {apart.pages_per_second:,.0f} pages per second."
     )
 
 
 def _calls(outcome: Outcome) -> float:
     """Return the calls for pages that a page causes."""
     return sum(outcome.calls_a_page[name] for name in ("lease", "add", "settle"))
-
-
-def _of_workers(outcomes: Sequence[Outcome], workers: int) -> Outcome:
-    return next(outcome for outcome in outcomes if outcome.scenario.workers == workers)
-
-
-def memory_text(costs: Costs) -> str:
-    """Return the memory of the frontier."""
-    half, everything = _gigabytes(costs, URLS / 2), _gigabytes(costs, URLS)
-    return _wrapped(
-        f"Of a billion URLs, the seen-set takes {_gigabytes(costs, 0):.0f} GB. The frontier takes {half:.0f} GB with "
-        f"half of them queued ({half / 64:.1f} GB on each of 64 shards), {everything:.0f} GB with all."
-    )
 
 
 def price_text(figures: dict[str, list[Outcome]], costs: Costs) -> str:
@@ -144,20 +113,16 @@ def price_text(figures: dict[str, list[Outcome]], costs: Costs) -> str:
     tail_hours = (_TAIL_WORKERS + shards) * 24 * _days(np.inf, 1.0)[2]
     return _wrapped(
         f"{workers} workers and {shards} shards take {price.core_hours / (workers + shards):.0f} hours, "
-        f"{_rounded(price.core_hours)} core-hours and {price.dollars:.0f} dollars. The CPU time that is really used "
-        f"is {_percent(used_hours / price.core_hours)} of that: {used_us / 1000:.1f} ms for a page, "
-        f"{_rounded(used_hours)} core-hours for a billion. So several workers can share a core.",
-        after="\n\n",
-    ) + _wrapped(
-        f"The tail needs few workers and the memory of the frontier: {_TAIL_WORKERS} workers and {shards} shards until "
-        f"99 % of the URLs are fetched are {_rounded(tail_hours)} core-hours, {tail_hours / price.core_hours:.0f} "
-        f"times those of the rest. Finish it on fewer machines: shards that are hardly used can share one."
+        f"{_rounded(price.core_hours)} core-hours and {price.dollars:.0f} dollars. They really use "
+        f"{_percent(used_hours / price.core_hours)} of that, so several workers can share a core. {_TAIL_WORKERS} "
+        f"workers and {shards} shards until 99 % of the URLs are fetched are {_rounded(tail_hours)} core-hours more: "
+        f"finish the tail on fewer machines, where shards share one."
     )
 
 
-def _wrapped(text: str, mark: str = "", *, after: str = "") -> str:
+def _wrapped(text: str, mark: str = "") -> str:
     indent = " " * len(mark)
-    return textwrap.fill(mark + text, _LINE, subsequent_indent=indent, break_on_hyphens=False) + after
+    return textwrap.fill(mark + text, _LINE, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _percent(share: float, *, sign: str = "") -> str:
@@ -187,30 +152,12 @@ def _short(value: float) -> str:
     return f"{value:.1f}" if value < _SHOWN_EXACTLY_BELOW else f"{value:,.0f}"
 
 
-def costs_table(costs: Costs) -> str:
-    """Return the costs of calls where a process had no work before, or much, and what else was measured."""
-    levels = ("rested", "busy")
-    sides = {"shard": costs.shard, "worker": costs.worker}
-    columns: list[CallCosts] = [getattr(side, level) for side in sides.values() for level in levels]
-    head = ["CPU time, microseconds", *(f"{name}, {level}" for name in sides for level in levels)]
-    rows = [[title, *(_short(getattr(column, name)) for column in columns)] for name, title in _ROWS.items()]
-    page = costs.pages["web"]
-    more = _wrapped(
-        f"A page of {page.page_bytes / 1000:.0f} KB with {page.links} links costs a busy worker "
-        f"{page.microseconds:,.0f} us of CPU without its calls to the frontier, and a rested one {page.rested:,.0f} "
-        f"us. A server without calls uses {costs.server_second / 1000:.1f} ms in a second. A seen URL takes "
-        f"{costs.seen_bytes:.1f} bytes in the frontier, a queued one of about 81 bytes {costs.queued_bytes:.0f} more, "
-        f"a domain with queued URLs {costs.domain_bytes:.0f}. Measured on {costs.date} ({costs.machine})."
-    )
-    return f"{_table(head, rows)}\n\n{more}"
-
-
 def clusters_table(found: dict[str, list[Outcome]], costs: Costs, prices: Prices) -> str:
-    """Return the simulations."""
+    """Return the simulations, but for those of links that do not wait."""
     head = ("cluster", "workers", "pages/s", "workers CPU", "shards CPU (busiest)", "lease p50, p99")
     rows = []
     for name, outcomes in found.items():
-        for one in outcomes:
+        for one in outcomes if name != _APART else ():
             price = cost(one, costs, prices)
             rows.append(
                 (
@@ -251,9 +198,11 @@ def _duration(days: float) -> str:
 
 
 def check_table(checked: Checked) -> str:
-    """Return the comparison of the model with a real cluster, and the load of the machine at its end."""
+    """Return the comparison of the model with a real cluster, but for the numbers of calls."""
     rows = []
     for name, modelled in checked.modelled.items():
+        if name.startswith("calls of"):
+            continue
         measured = checked.measured[name]
         decimals = 0 if modelled >= 100 else 2
         rows.append(
@@ -264,8 +213,4 @@ def check_table(checked: Checked) -> str:
                 f"{_percent(modelled / measured - 1, sign='+')}",
             )
         )
-    load = _wrapped(
-        f"Of {checked.date}. On average, {checked.load:.1f} processes wanted a core in the last minute, those of the "
-        f"comparison included."
-    )
-    return _table(("", "model", "measured", "deviation"), rows) + f"\n\n{load}"
+    return _table(("", "model", "measured", "deviation"), rows) + f"\n\nMeasured on {checked.date}."
