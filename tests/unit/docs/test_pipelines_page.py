@@ -1,9 +1,11 @@
 """The code of the page about pipelines runs, and names settings and classes that exist."""
 
+import io
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from scrapy.utils.misc import load_object
 
 from gossamer.scrapy.pipelines.lookup import LOOKUP_SETTINGS
@@ -22,11 +24,15 @@ _KNOWN = {
 }
 
 
-def test_the_code_runs_and_its_settings_exist() -> None:
+def test_the_code_runs_and_its_settings_exist(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("100\n"))  # of the program for `ProgramPipeline`
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     made: dict[str, Any] = {}
     for block in blocks:
         exec(block, made)
+    assert capsys.readouterr().out == "120.0\n"
     settings = {name for name in made if name.isupper()}
     assert settings
     assert settings <= _KNOWN
