@@ -38,7 +38,6 @@ LEFT: dict[str, dict[str, str]] = {
     "howto/install.md": dict.fromkeys(("python3 -m venv", "source", "pip", "uv"), _INSTALLS),
     "howto/job-files.md": {
         "gossamer jobs log 17 -f": _FOLLOWS,
-        "pip": _INSTALLS,
         "export": _OF_READER,
         "gossamer manager": _ENDLESS,
     },
@@ -66,7 +65,9 @@ LEFT: dict[str, dict[str, str]] = {
     "howto/schedules.md": {
         "export SCRAPYD_CRAWL_SERVICE_TOKEN": _OF_READER,
         "gossamer manager": _ENDLESS,
-        "gossamer schedules": "needs a crawl service",
+        "gossamer schedules add weekly --crawl": "needs a crawl service",
+        "gossamer schedules add prices --crawl": "needs a crawl service",
+        "gossamer schedules show prices": "needs a crawl service",
     },
     "howto/service.md": {
         "pip": _INSTALLS,
