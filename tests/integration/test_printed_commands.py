@@ -29,7 +29,7 @@ _PRACTICE = "gossamer crawl http://site0.test:8080/ --resolve site0.test:127.0.0
 
 LEFT: dict[str, dict[str, str]] = {
     "../README.md": {"python3 -m venv": _INSTALLS, "pip": _INSTALLS, "gossamer crawl https://example.com": _REAL_SITE},
-    "howto/extract.md": {"gossamer crawl https://docs.python.org": _REAL_SITE, "gossamer feed": "needs a service"},
+    "howto/extract.md": {},
     "howto/frontier.md": {
         "valkey-server": "needs a server of the system; tests/servers/valkey.py starts one so",
         "gossamer crawl https://example.com": "needs the server of the line before",
