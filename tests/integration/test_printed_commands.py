@@ -75,10 +75,7 @@ LEFT: dict[str, dict[str, str]] = {
         "gossamer serve": _OF_READER,
         "gossamer worker": _OF_READER,
     },
-    "howto/spider.md": {
-        "gossamer shell": "a prompt",
-        "gossamer crawl https://example.com": "shows a mistake, or another spider",
-    },
+    "howto/spider.md": {"gossamer shell": "a prompt"},
     "howto/text.md": {"pip": _INSTALLS, "gossamer feed": "needs a service"},
     "howto/versions.md": {
         "gossamer deploy --version 1.3 --environment isolated": "builds an environment",
@@ -88,8 +85,6 @@ LEFT: dict[str, dict[str, str]] = {
     "howto/webhooks.md": {"GOSSAMER_WEBHOOK_NETWORKS": _ENDLESS},
     "howto/why.md": {
         "gossamer crawl http://site0.test:8082/ --resolve '*.test:127.0.0.1' --rate 20/1": "takes 20 seconds",
-        "gossamer why https://example.com/p/7 --app": _OF_READER,
-        "gossamer why http://site1.test:8083/": "shows a moment of a crawl",
         "jq -r 'select(.success == false)": "reads the file of the crawl of 20 seconds",
     },
 }

@@ -22,7 +22,7 @@ from tools.reference.options import request_schema, typed_options
 from tools.reference.schemas import duckdb_table, pandas_columns, spark_columns, with_table
 from tools.reference.scrapy_project import scrapy_page
 
-_ANALYSE = Path(__file__).parents[2] / "docs" / "howto" / "analyse.md"
+_RECORDS = Path(__file__).parents[2] / "docs" / "reference" / "records.md"
 _MANY = 6
 """Number of commands from which an option that they share is explained at the end."""
 _SHARED = "[many commands](#shared-options)"
@@ -34,7 +34,7 @@ MADE = "<!-- Made by `python -m tools.reference`; do not edit. -->"
 def all_pages() -> dict[str, str]:
     """Return the text of each file that is made, by its path from docs/reference.
 
-    Only the table of columns of `analyse.md`, and the ranges of options in `crawl.json`, are made; a person writes the
+    Only the table of columns of `records.md`, and the ranges of options in `crawl.json`, are made; a person writes the
     rest.
     """
     return {
@@ -46,7 +46,7 @@ def all_pages() -> dict[str, str]:
         "schemas/records.spark.ddl": spark_columns(),
         "schemas/records.duckdb.sql": duckdb_table(),
         "schemas/records.pandas.json": pandas_columns(),
-        "../howto/analyse.md": with_table(_ANALYSE.read_text()),
+        "records.md": with_table(_RECORDS.read_text()),
         "../../src/gossamer/crawling/typed_options.py": typed_options(),
         "../../src/gossamer/model/messages/schemas/crawl.json": request_schema(),
         "openapi.json": _description(routes()),

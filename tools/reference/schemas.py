@@ -70,6 +70,6 @@ def columns_table() -> str:
 
 
 def with_table(page: str) -> str:
-    """Return the text of docs/howto/analyse.md with the current table."""
+    """Return the text of docs/reference/records.md with the current table."""
     before, rest = page.split(BEGIN)
     return before + columns_table() + rest.split(END)[1]
