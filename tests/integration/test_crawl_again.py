@@ -345,7 +345,11 @@ def test_fresh_replaces_what_a_crawl_of_the_same_urls_wrote(tmp_path: Path, name
         first, _ = crawl(tmp_path, f"{site.url}/a", "--field", "a=h2", "-o", name)
         corrected = (f"{site.url}/a", "--field", "a=h1", "-o", name)
         _, said = crawl(tmp_path, *corrected, code=2)
-        assert f"{name} holds the records of another crawl, {first['crawl_id']}. Replace it with --fresh" in said
+        assert (
+            f"{name} holds the records of another crawl, {first['crawl_id']}. Other options, such as --max-pages, "
+            in said
+        )
+        assert "make another crawl, which begins anew. Replace it with --fresh, name another output" in said
         second, _ = crawl(tmp_path, *corrected, "--fresh")
         assert second["crawl_id"] != first["crawl_id"]
         text = (tmp_path / name).read_text()

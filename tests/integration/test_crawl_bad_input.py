@@ -48,7 +48,11 @@ CASES: dict[str, tuple[list[str], str]] = {
     "an override's address": (["crawl", SEED, "--resolve", "a.test:nowhere"], "not an IP address"),
     "an output's ending": (["crawl", SEED, "-o", "pages.docx"], "--output: the output pages.docx has an"),
     "an output twice": (["crawl", SEED, "-o", "a.jsonl", "-o", "./a.jsonl"], "named twice"),
-    "a folder as output": (["crawl", SEED, "-o", "."], "unknown ending|director"),
+    "a folder as output": (
+        ["crawl", SEED, "-o", "."],
+        ". is a folder, not a file. Name a file in it: ./pages.jsonl",
+    ),
+    "a new folder as output": (["crawl", SEED, "-o", "d/"], "d/ is a folder, not a file. Name a file in it: d/pages"),
     "seeds that are not there": (["crawl", "--seeds", "missing.txt"], "cannot be read"),
     "a config that is not there": (["crawl", SEED, "--config", "missing.toml"], "missing.toml"),
     "a range of numbers": (["crawl", SEED, "--robots-patience", "x"], "Write a number from 0 to 86,400."),

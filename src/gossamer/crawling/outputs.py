@@ -227,8 +227,10 @@ def _check_assets(
 
 
 def _refusal(path: Path, writer: str, replaceable: bool) -> str:
-    """Return why a file is refused that another crawl, `writer`, wrote. `replaceable`: --fresh may empty it."""
-    return f"{path} holds the records of another crawl, {writer}. {_otherwise(replaceable=replaceable)}"
+    """Return why a file is refused that another crawl, `writer`, wrote. `replaceable`: --fresh may empty it, because
+    that crawl has the same seeds."""
+    options = f" Other options, such as {named('max_pages')}, make another crawl, which begins anew." * replaceable
+    return f"{path} holds the records of another crawl, {writer}.{options} {_otherwise(replaceable=replaceable)}"
 
 
 def _otherwise(*, replaceable: bool = False) -> str:

@@ -127,6 +127,7 @@ canonical form of a long URL may be short."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _HOST_AND_PORT = re.compile(r"[^:/?#\[\]@]+:[0-9]+(?:[/?#]|$)")
+_TYPED_PORT = re.compile(r"[A-Za-z]+:[/\\]*[^/?#\\]*:([^/?#\\@:\]]+)(?:[/?#\\]|$)")
 # Path and query that a URL parser does not change. No segment is `.` or `..`. Only a shortcut: it may match fewer
 # texts, but one too many would get a wrong canonical URL.
 _SEGMENT = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*"
@@ -162,8 +163,15 @@ def canonical(url: str) -> str:
         try:
             href = normalize_url(_scalar(url))
         except ValueError:
-            raise BadUrl(_shown(url)) from None
+            raise BadUrl(f"{_shown(url)}{_port_fault(url)}") from None
     return _accepted(href)
+
+
+def _port_fault(url: str) -> str:
+    """Return what is wrong with the port of a URL, for the end of a message. Empty: nothing, or it has none."""
+    port = found[1] if (found := _TYPED_PORT.match(url)) else "0"
+    is_valid = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 2**16
+    return "" if is_valid else f" (its port is {port:.20}: write a number from 0 to 65535)"
 
 
 def join(base: str, href: str) -> str:
@@ -255,7 +263,8 @@ def from_user_input(text: str) -> str:
     try:
         return canonical("http://" + text)
     except BadUrl as error:
-        raise type(error)(_shown(text)) from None  # as it was typed
+        fault = _port_fault("http://" + text) if type(error) is BadUrl else ""
+        raise type(error)(f"{_shown(text)}{fault}") from None  # as it was typed
 
 
 def host(url: str) -> str:

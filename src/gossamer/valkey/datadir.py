@@ -199,7 +199,8 @@ def lock_data_dir(data_dir: DataDir, *, name: str) -> HeldLock:
     if held is None:
         pid, _, command = lock.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
         raise FrontierBusy(
-            f"{data_dir.path}: process {pid or '?'} ({command or 'unknown'}); {named('data_dir')} names another"
+            f"{data_dir.path}: process {pid or '?'} ({command or 'unknown'}). Wait until it ends, or "
+            f"name another folder with {named('data_dir')}"
         )
     return held
 

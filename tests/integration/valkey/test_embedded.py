@@ -118,7 +118,7 @@ async def test_it_has_a_session_of_its_own(data_dir: Path) -> None:
 
 async def test_a_second_one_is_told_who_has_it(data_dir: Path) -> None:
     async with EmbeddedValkey(data_dir, name="gossamer crawl https://a.test/") as server:
-        with pytest.raises(FrontierBusy, match=rf"process {os.getpid()} \(gossamer crawl https://a\.test/\)"):
+        with pytest.raises(FrontierBusy, match=rf"process {os.getpid()} \(gossamer crawl https://a\.test/\)\. Wait"):
             await EmbeddedValkey(data_dir).start()
         await put(server, "the first one is unharmed")
 

@@ -142,6 +142,21 @@ def test_registered_domain(name: str, domain: str) -> None:
     assert registered_domain(name) == domain
 
 
+@pytest.mark.parametrize(
+    "url", ["http://a.test:99999/", "a.test:99999", "http://user:pw@a.test:99999?x=1", "http://[::1]:99999"]
+)
+def test_a_port_that_is_too_large_is_named(url: str) -> None:
+    with pytest.raises(BadUrl, match=r"\(its port is 99999: write a number from 0 to 65535\)"):
+        from_user_input(url)
+
+
+@pytest.mark.parametrize("url", ["http://a b:80/", "http://[::1", "http://", "http://a b/:99999"])
+def test_a_port_is_not_named_where_something_else_is_wrong(url: str) -> None:
+    with pytest.raises(BadUrl) as caught:
+        from_user_input(url)
+    assert "port" not in str(caught.value)
+
+
 @given(st.text(max_size=300))
 def test_nothing_but_bad_url_is_ever_raised(text: str) -> None:
     """And what is accepted is ASCII, stable, and has a host and a domain of its own kind."""
