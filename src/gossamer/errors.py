@@ -91,6 +91,12 @@ class Interrupted(GossamerError):
     """Interrupted."""
 
 
+class Declined(Interrupted):
+    """The person answered no."""
+
+    only_detail = True
+
+
 # --- the frontier: the shared store of the requests to fetch, on one or more Valkey or Redis servers ------------------
 
 

@@ -300,6 +300,15 @@ def test_demo_shows_where_the_pages_are(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
 
 
+def test_a_demo_that_fails_says_only_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_FETCH__PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("GOSSAMER_FETCH__RETRIES", "0")
+    done = gossamer("demo", "--pages", "5", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "The demo has failed: none of its pages could be fetched.\n")
+    assert "The proxy could not be used: 5, for example" in done.stderr
+    assert done.stderr.endswith("Mend that, then run it again: gossamer demo\n")
+
+
 def test_standard_output_has_nothing_but_records(web: FakeWeb, tmp_path: Path) -> None:
     result = gossamer(
         "crawl", web.url(), *resolving(web.resolve_overrides()), "--rate", "1000/1", "-o", "-", cwd=tmp_path

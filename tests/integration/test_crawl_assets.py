@@ -170,6 +170,13 @@ def test_the_number_of_assets_is_limited(web: FakeWeb, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["links_dropped"]["max_assets"] > 0
 
 
+def test_a_crawl_whose_pages_have_no_assets_says_so(web: FakeWeb, tmp_path: Path) -> None:
+    web.mount("shop.test", "/", html("only text"))
+    done = crawl(web, tmp_path, "--assets", "images", "--assets", "pdf")
+    assert "  No assets were found: no page embeds or links any of images, pdf.\n" in done.stdout
+    assert not (tmp_path / "assets").exists()
+
+
 def test_an_asset_that_is_redirected_to_another_domain_counts_once(web: FakeWeb, tmp_path: Path) -> None:
     web.mount("shop.test", "/", html("<img src=/moved.png>"))
     web.mount("cdn.other", "/robots.txt", plain(""))

@@ -248,6 +248,7 @@ def test_deleting_asks_at_a_terminal_and_needs_yes_without_one(web: FakeWeb, tmp
         os.close(theirs)
         assert done.returncode == code, done.stderr
         assert "Delete the crawl asked (30 fetched, 0 waiting)? Its outputs stay." in done.stderr
+        assert done.stderr.endswith("gossamer: nothing was deleted\n") is (answer == "n")
         assert ("asked" in listed(tmp_path)) is (answer == "n")
 
 

@@ -596,6 +596,8 @@ def test_a_round_visits_only_what_is_due_and_says_how_many(tmp_path: Path, site:
     )
     assert site.statuses() == {304: 1}
     assert "The budget allowed 0 visits of 2 pages." in said("--recrawl-all", "--budget", "1/1h")
+    (site.folder / "a.html").unlink()
+    assert "1 missing page was visited once more, before it counts as gone." in said("--recrawl-all")
     plain = [one for one in FLAGS if one != "-q"]
     done = subprocess.run(
         command("crawl", f"{site.url}/", *plain), cwd=tmp_path, capture_output=True, text=True, timeout=110

@@ -21,7 +21,7 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self, TextIO
 
 from gossamer.controls import without_controls
-from gossamer.errors import BadInput, Interrupted, SinkError
+from gossamer.errors import BadInput, Declined, Interrupted, SinkError
 from gossamer.net.credentials import hide_secrets_in
 
 _STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
@@ -112,9 +112,9 @@ def width() -> int | None:
         return None
 
 
-def confirmed(question: str) -> bool:
-    """Ask the person at the terminal. A signal that ends the command counts as a no. Raises BadInput where standard
-    input is no terminal."""
+def confirm(question: str, *, otherwise: str) -> None:
+    """Ask the person at the terminal. Raises Declined for any answer but yes, and Interrupted for a signal that ends
+    the command, with the text `otherwise`; BadInput where standard input is no terminal."""
     global _listener
     if not sys.stdin.isatty():
         raise BadInput("there is no terminal to ask for a confirmation. Add --yes.")
@@ -125,12 +125,13 @@ def confirmed(question: str) -> bool:
         sys.stderr.flush()
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
-        pass
+        raise Interrupted(otherwise) from None
     finally:
         _listener = before
-    if not answer.endswith("\n"):
-        sys.stderr.write("\n")
-    return answer.strip().lower() in ("y", "yes")
+        if not answer.endswith("\n"):
+            sys.stderr.write("\n")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise Declined(otherwise)
 
 
 def _refuse() -> NoReturn:

@@ -228,9 +228,14 @@ class Recrawl:
         if is_over and not self._is_endless and (await asyncio.to_thread(planner.visit_announced, current)) > 0:
             result = _together(result, await self._visit(index, current, planner, retries_seeds=False))
             is_over = result.finished and not result.interrupted
-        if is_over and not self._is_endless and (await asyncio.to_thread(planner.confirm_missing, current)) > 0:
+        if is_over and not self._is_endless and (missing := await asyncio.to_thread(planner.confirm_missing, current)):
             confirmed = await self._visit(index, current, planner, retries_seeds=False)
             is_over = confirmed.finished and not confirmed.interrupted
+            # Not among the counts, where each missing page would have failed twice.
+            which = f"{counted(missing, 'missing page')} {'was' if missing == 1 else 'were'}"
+            result.notes.append(
+                f"{which} visited once more, before {'it counts' if missing == 1 else 'they count'} as gone."
+            )
         if is_over or (result.already_finished and opened is not None):
             await asyncio.to_thread(planner.end, current)
         result.may_be_empty = has_page

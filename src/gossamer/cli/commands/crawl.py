@@ -17,7 +17,7 @@ import msgspec
 from gossamer.cli import options, terminal
 from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
-from gossamer.cli.summary import Display, Summary
+from gossamer.cli.summary import Display, Summary, error_lines
 from gossamer.cli.terminal import Interruption
 from gossamer.cli.worker_process import fork_server
 from gossamer.crawling import engine
@@ -152,6 +152,12 @@ def demo(
             settings, web.seeds(), [], crawl_id=f"demo-{web.port}", start=StartOptions(append=True), quiet=json
         )
         summary = run_loop(run)
+    if summary.finished and not summary.has_enough and not json:
+        terminal.print_result("The demo has failed: none of its pages could be fetched.")
+        for line in error_lines(summary.tally.failed, summary.tally.examples):
+            terminal.print_stderr(f"  {line}")
+        terminal.print_stderr("Mend that, then run it again: gossamer demo")
+        return summary.exit_code()
     print_summary(summary, as_json=json, quiet=False, on_stderr=False)
     if not json and is_readable and output.is_file():
         terminal.print_stderr(f"\nSome of the pages in {output}, where each is one line of JSON:")
@@ -224,7 +230,7 @@ async def run_crawl(
     if crawl_id is None and host(plan.seeds[0]) != host(min(plan.seeds)):  # the name begins with the latter
         summary.begun_at = f"{plan.seeds[0]}{more}"
     if summary.finished and not summary.already_finished:
-        summary.notes += _hints(settings, plan, summary)
+        summary.notes += _hints(settings, plan, summary) + _note_of_assets(settings, summary)
     if summary.already_finished and not keeps_index(settings):
         summary.notes.append(_how_to_repeat(settings, name))
     elif summary.finished and not summary.is_endless:
@@ -296,6 +302,16 @@ def _hints(settings: Settings, plan: Plan, summary: Summary) -> list[str]:
     if not total.links_dropped and not summary.tally.unread:
         return ["No page has a link. If the site makes its links with JavaScript, --sitemaps may find its pages."]
     return []
+
+
+def _note_of_assets(settings: Settings, summary: Summary) -> list[str]:
+    """Return a sentence if assets were wanted, and no page has any. Empty: not so."""
+    info, kinds = summary.info, settings.crawl.assets
+    if not kinds or info is None or not info.pages.fetched or info.assets.added:
+        return []
+    if info.total().links_dropped.get(DropReason.MAX_ASSETS):
+        return []
+    return [f"No assets were found: no page embeds or links any of {', '.join(kinds)}."]
 
 
 def _notes_of_failures(settings: Settings, plan: Plan, summary: Summary) -> list[str]:

@@ -33,7 +33,7 @@ from gossamer.cli.running import run as run_loop
 from gossamer.control.retries import RetryResult, retry_failed
 from gossamer.control.url_search import find_in_crawl
 from gossamer.crawling.work import kept_pages
-from gossamer.errors import BadInput, Interrupted
+from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts, UrlInfo
@@ -451,8 +451,8 @@ async def _delete(
             "--stop to drop them, or let it finish."
         )
     what = f"{crawl.name} ({total.fetched:,} fetched, {total.waiting:,} waiting)"
-    if not yes and not terminal.confirmed(f"Delete the crawl {what}? Its outputs stay. [y/N] "):
-        raise Interrupted("nothing was deleted")
+    if not yes:
+        terminal.confirm(f"Delete the crawl {what}? Its outputs stay. [y/N] ", otherwise="nothing was deleted")
     if crawl.info and not crawl.past_state:
         if crawl.info.state is CrawlState.RUNNING:
             await frontier.stop_crawl(crawl.id)
