@@ -33,6 +33,8 @@ class Visitor(msgspec.Struct, frozen=True):
     """Sender of requests to an API of this process, in the form that the API has for it."""
     has_session: bool = False
     """True: the visitor has logged in, and can log out."""
+    can_log_in: bool = False
+    """True: the visitor has no session, and may have a secret for one."""
 
     def may(self, scope: str) -> bool:
         """Return whether the visitor has a scope."""

@@ -36,7 +36,8 @@ class AuditedChange(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def line(self) -> str:
         """The change in one line, for a log."""
-        return f"{self.action} {self.subject} by {self.actor} from {self.origin or 'an unknown address'} {self.details}"
+        facts = "".join(f" {name}={json.dumps(value, ensure_ascii=False)}" for name, value in self.details.items())
+        return f"{self.action} {self.subject} by {self.actor} from {self.origin or 'an unknown address'}{facts}"
 
 
 class AuditOutcome(NamedTuple):

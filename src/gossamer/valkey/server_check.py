@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Mapping
+from functools import cache
 
 import msgspec
 from hiredis import ReplyError
@@ -78,23 +79,28 @@ async def check_server(client: ValkeyClient, *, cluster: bool) -> ServerReport:
         raise ServerUnsuitable(f"{client} cannot run scripts ({exists}); the frontier needs EVALSHA and SCRIPT LOAD")
     policy = _setting(eviction, "noeviction")
     if policy != "noeviction":
-        _log.warning("%s has maxmemory-policy %s and may forget URLs when it is full; set noeviction", client, policy)
+        _warn_once(f"{client} has maxmemory-policy {policy} and may forget URLs when it is full; set noeviction")
     without_file = _setting(append, "yes") == "no"
     keeps_torn = not without_file and _setting(truncated, "no") == "yes" and _keeps_torn_transactions(info_fields)
     warnings = []
     if without_file and not _setting(save, "unknown"):
         warnings.append(MEMORY_ONLY)
     elif without_file:
-        _log.warning(
-            "%s keeps no append-only file: with its process everything since its last snapshot is lost; "
-            "set appendonly yes",
-            client,
+        _warn_once(
+            f"{client} keeps no append-only file: with its process everything since its last snapshot is lost; "
+            "set appendonly yes"
         )
     if keeps_torn:
         warnings.append(KEEPS_TORN)
     for warning in warnings:
-        _log.warning("%s %s", client, warning)
+        _warn_once(f"{client} {warning}")
     return ServerReport(version, int(_setting(intset, str(_DEFAULT_INTSET_ENTRIES))), tuple(warnings), keeps_torn)
+
+
+@cache
+def _warn_once(warning: str) -> None:
+    """Log a warning about a server once in this process, which may connect to it for several purposes."""
+    _log.warning("%s", warning)
 
 
 def _keeps_torn_transactions(info: Mapping[str, str]) -> bool:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from gossamer.dashboard.sessions import SESSION_SECONDS
 from gossamer.dashboard.visitors import GateAway, Visitor
 from gossamer.web.rates import client_address
-from gossamer_platform.state import sessions
+from gossamer_platform.state import sessions, tokens
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.tokens import Principal, TokenScope
 from gossamer_platform.v1.access import AccessControl, NotPermitted, TooManyPasswords, Unauthorized
@@ -46,15 +46,16 @@ class PlatformGate:
                 self._database.read(lambda c: sessions.session_principal(c, cookie, login=login, password=password))
             )
             if principal is not None:
-                return _visitor(principal, has_session=True)
+                return _visitor(principal, has_session=True, can_log_in=False)
         client = client_address(request)
         with contextlib.suppress(NotPermitted, Unauthorized, TooManyPasswords):
             if "authorization" in request.headers:  # of a program, or of a browser that Scrapyd's pages have asked
                 sent = await _soon(self._access.principal(request.headers, client=client))
-                return _visitor(sent, has_session=False)
+                return _visitor(sent, has_session=False, can_log_in=True)
             local = self._access.local_principal(request.headers, client=client)
             if local is not None:
-                return _visitor(local, has_session=False)
+                can_log_in = await _soon(self._database.read(tokens.has_logins))
+                return _visitor(local, has_session=False, can_log_in=can_log_in)
         return None
 
     async def begin(self, secret: str, *, client: str | None) -> str | None:
@@ -93,5 +94,5 @@ async def _soon(call: Awaitable[T]) -> T:
         raise GateAway(f"no answer within {_SECONDS:g} seconds") from None
 
 
-def _visitor(principal: Principal, *, has_session: bool) -> Visitor:
-    return Visitor(principal.name, principal.scope.value, principal.project, principal, has_session)
+def _visitor(principal: Principal, *, has_session: bool, can_log_in: bool) -> Visitor:
+    return Visitor(principal.name, principal.scope.value, principal.project, principal, has_session, can_log_in)

@@ -87,6 +87,12 @@ def find_owner(connection: Connection, condition: ColumnElement[bool]) -> Princi
     return None if row is None else Principal(row.name, TokenScope(row.scope), row.project, row.id, row.node)
 
 
+def has_logins(connection: Connection) -> bool:
+    """Return whether there is a token with which a person can log in."""
+    found = connection.execute(select(tokens.c.id).where(tokens.c.scope != TokenScope.NODE).limit(1))
+    return found.first() is not None
+
+
 def list_tokens(connection: Connection, page: RowPage = ALL_ROWS, *, project: str = "") -> list[Token]:
     """Return a page of the tokens of a project, or of all; without their secrets, which nothing knows."""
     statement = select(tokens).where(*([tokens.c.project == project] if project else []))

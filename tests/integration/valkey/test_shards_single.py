@@ -160,9 +160,10 @@ async def test_a_server_that_evicts_is_warned_about(caplog: pytest.LogCaptureFix
 
 
 async def test_a_server_that_keeps_nothing_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
-    """One that does is not, nor that a single server has no replica."""
+    """Once, however many connections a process has. One that does is not, nor that a single server has no replica."""
     with standalone(options={"appendonly": "no"}) as server:
         shards = await Shards.connect(server.address)
+        await (await Shards.connect(server.address)).close()
         assert caplog.text.count("keeps nothing on disk") == 1
         assert len(shards.warnings) == 1
         await shards.close()

@@ -1,4 +1,4 @@
-"""The retry table is complete, delays grow within bounds, and a server's wish is kept."""
+"""The retry table is complete, delays grow within bounds, and Retry-After is obeyed."""
 
 import math
 from collections.abc import Iterator
