@@ -155,12 +155,14 @@ def _linked(name: str) -> str:
 
 def _command(command: ProgramCommand, places: Mapping[str, str]) -> Iterator[str]:
     """Yield the section of a command. `places`: where the row of each option stands."""
-    usage = " ".join(one.metavar for one in command.parameters if one.is_argument)
     yield f"## {command.path}"
     yield ""
-    yield f"`{command.path} {usage} [options]`".replace("  ", " ")
-    yield ""
+    if usage := " ".join(one.metavar for one in command.parameters if one.is_argument):
+        yield f"`{command.path} {usage} [options]`"
+        yield ""
     for text in command.paragraphs:
+        if text == command.path:
+            continue
         yield f"    {text}" if is_command_line(text) else _escaped(text)
         yield ""
     here = f"[{command.path}](#{command.path.replace(' ', '-')})"
@@ -183,7 +185,9 @@ def _command(command: ProgramCommand, places: Mapping[str, str]) -> Iterator[str
     parts = []
     for place, flags in elsewhere.items():
         others = [flag for flag in _options_of(places, place) if flag not in flags]
-        listed = f"all but {', '.join(others)}" if place != _SHARED and len(others) < len(flags) else ", ".join(flags)
+        listed = ", ".join(flags)
+        if place != _SHARED and 0 < len(others) < len(flags):
+            listed = f"all but {', '.join(others)}"
         parts.append(f"as in {place}: {listed}")
     if parts:
         yield f"A{'; '.join(parts)[1:]}."

@@ -77,18 +77,14 @@ def scrapy_page() -> str:
 
 
 NARROWER = {
-    "GOSSAMER_FRONTIER": (
-        "Address of the shared frontier: unix://, redis://, rediss:// or redis+cluster://. Required; set it in the "
-        "environment if the `gossamer` commands are to find it, too"
-    ),
+    "GOSSAMER_FRONTIER": ("Required. Set it in the environment if the `gossamer` commands are to find it, too"),
     "GOSSAMER_BUS": (
         "Where a `ClusterSpider` publishes pages and items: kafka://host:port,host:port. Empty: streams in the "
         "frontier's server"
     ),
     "GOSSAMER_DATA_DIR": (
-        "Folder of a `ClusterSpider` that publishes to streams. Its subfolder `blobs` holds large bodies, unless "
-        "GOSSAMER_TOPICS__BLOBS names another place. `gossamer.scrapy.PerformanceView` keeps its recordings in the "
-        "subfolder `performance`"
+        "Folder for large bodies on streams (`blobs`, without GOSSAMER_TOPICS__BLOBS), and for the "
+        "recordings of `gossamer.scrapy.PerformanceView` (`performance`)"
     ),
 }
 """Meanings of settings that do less in a Scrapy project than elsewhere."""
@@ -103,21 +99,18 @@ SCRAPYS = {
     ),
     "`CONCURRENT_REQUESTS`": "Maximum number of requests in flight in one process",
     "`DOWNLOAD_SLOTS`": "Additional delay and concurrency of a host, kept by each process for itself",
-    "`SCHEDULER_PERSIST`": (
-        "True: the next run of a finished crawl skips what earlier runs have seen. False: the next run has seen nothing"
-    ),
+    "`SCHEDULER_PERSIST`": ("True: the next run of a finished crawl skips what earlier runs have seen"),
     "`SCHEDULER_MEMORY_QUEUE`": "A class with `Fifo` in its name: oldest request first. Any other: newest first",
     "`REQUEST_FINGERPRINTER_CLASS`": (
-        "Decides which requests are the same, as in Scrapy. Requests that the service or another spider adds always "
-        "have the fingerprint of Scrapy's default class"
+        "Decides which requests are the same. Requests that others add have the fingerprint of Scrapy's default class"
     ),
     "`ROBOTSTXT_OBEY`": (
         "As in Scrapy, but all requests that wait for a robots.txt obey it, and its `Crawl-delay` applies to the whole "
         "cluster"
     ),
     "`DUPEFILTER_CLASS`": (
-        "`scrapy.dupefilters.BaseDupeFilter`: only start requests are dropped as duplicates. A class of your own is "
-        "refused, because it would never be called"
+        "`scrapy.dupefilters.BaseDupeFilter`: only start requests are dropped as duplicates. A class of "
+        "your own is refused"
     ),
     "`JOBDIR`, `SCHEDULER_DISK_QUEUE`, `SCHEDULER_PRIORITY_QUEUE`": "No effect: the frontier keeps the requests",
     "`DUPEFILTER_DEBUG`": "No effect: duplicates are counted (`dupefilter/filtered`), not logged",
@@ -125,14 +118,14 @@ SCRAPYS = {
 }
 
 KNOWN_LINKS = (
-    "Drops links that are known as seen before the other middlewares handle them, unless the project has receivers of "
-    "`request_scheduled` or `request_dropped`. Set `gossamer.scrapy.addon.KnownLinks` to `None` if a middleware "
-    "rewrites or counts requests"
+    "Drops links that are known as seen before other middlewares, unless the project has receivers of"
+    " `request_scheduled` or `request_dropped`. Set `gossamer.scrapy.addon.KnownLinks` to `None` if a"
+    " middleware rewrites or counts requests"
 )
 
 DOWNLOADS = (
-    "Downloads with Gossamer's connections, which take less CPU. Requests with a proxy or a bind address, https with "
-    "TLS settings of the project, and crawls with another resolver or reactor, or with handlers of "
-    "`headers_received` or `bytes_received`, use Scrapy's own handler. To use only that, name it: "
+    "Downloads with Gossamer's connections, which take less CPU. What they do not support uses "
+    "Scrapy's own handler: proxies, bind addresses, TLS settings of the project, another resolver or "
+    "reactor, `headers_received` and `bytes_received`. To use only that, name it: "
     "`scrapy.core.downloader.handlers.http11.HTTP11DownloadHandler`. Needs Scrapy 2.15"
 )

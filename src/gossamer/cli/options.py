@@ -73,10 +73,13 @@ _VERBOSE = option("--verbose", "-v", help="Log to standard error what happens.",
 
 def _records_parameter(name: str) -> Parameter:
     """Return --items or --pages as a parameter of a command."""
+    rest = (
+        "Both options: pages and items. Neither: .csv, .json and .sqlite take items if there are any, else pages; the "
+    )
+    rest = f" {rest}others take all." if name == "items" else ""
     described = option(
         f"--{name}",
-        help=f"Write only {name} to the -o before this option. Both options: pages and items. Neither: .csv, .json and "
-        ".sqlite take items if the crawl extracts any, else pages; the others take all.",
+        help=f"Write only {name} to the -o before this option.{rest}",
         panel=OUTPUT,
         belongs_to="output",
     )
@@ -144,5 +147,5 @@ OneSpider = Annotated[
 Render = Annotated[
     bool, option("--render", help="Let a browser build the page. It needs Chromium or Chrome.", panel=WHAT)
 ]
-Json = Annotated[bool, option("--json", help="Print the result as one JSON object.", panel=DISPLAY)]
+Json = Annotated[bool, option("--json", help="Print the result as JSON.", panel=DISPLAY)]
 Quiet = Annotated[bool, option("--quiet", "-q", help="Show neither progress nor summary.", panel=DISPLAY)]

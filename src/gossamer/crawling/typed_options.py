@@ -14,12 +14,12 @@ class RequestOptions(ConfigOption, total=False):
     session: PathLike
     """`cookies`: keep the cookies that sites set. A session file: also log in as it says."""
     render_step: Texts
-    """Step that the browser takes on each page that it builds, in their order: scroll [TIMES] to the end, click
-    SELECTOR [TIMES], wait SELECTOR [SECONDS], wait SECONDS, consent SELECTOR, fill SELECTOR=VALUE, submit SELECTOR.
-    Clicks and scrolls are repeated until nothing changes."""
+    """Step that the browser takes on each page: scroll [TIMES] to the end, click SELECTOR [TIMES], wait SELECTOR
+    [SECONDS], wait SECONDS, consent SELECTOR, fill SELECTOR=VALUE, submit SELECTOR. Clicks and scrolls are repeated
+    until nothing changes."""
     render_capture: Texts
-    """Keep the answers in JSON that a page fetches while a browser builds it, if their URLs match one of these regular
-    expressions, searched as those of allow. They are in the record of the page (rendering.answers)."""
+    """Keep, in the record of a rendered page (rendering.answers), the JSON that it fetches from URLs that match one of
+    these regular expressions, searched as those of allow."""
     allow_private: bool
     """Permit private addresses for the hosts of the given URLs. Other hosts, to which they link or redirect, stay
     refused."""
@@ -39,8 +39,8 @@ class RequestOptions(ConfigOption, total=False):
     user_agent: str
     """User-Agent header, and the name that selects the rules of robots.txt."""
     contact: str
-    """URL or e-mail address at which sites reach you, for example https://example.org/bot. It is added to the
-    User-Agent header. Empty: none."""
+    """URL or e-mail address at which sites reach you, such as https://example.org/bot, added to the User-Agent header.
+    Empty: none."""
     timeout: float
     """Seconds for a complete request and response."""
     proxy: Texts
@@ -53,25 +53,24 @@ class RequestOptions(ConfigOption, total=False):
     """Name of a fetcher that another package has installed, which sends the requests of pages. Empty: Gossamer's own
     client."""
     http2: Literal["never", "auto", "prefer"]
-    """When HTTP/2 is spoken with a site over TLS. never: HTTP/1.1 only; auto: once with a site that fails with HTTP/1.1
-    as sites do that only speak HTTP/2, and from then on if that works; prefer: with each site that speaks it, which
-    takes several times the CPU time. Needs the extra http2; without it, auto is never."""
+    """When HTTP/2 is spoken. never: not at all; auto: with sites that fail with HTTP/1.1 and not with HTTP/2; prefer:
+    with each site that speaks it, which takes several times the CPU time. Needs the extra http2; without it, auto is
+    never."""
     refusal_rules: PathLike
-    """File of rules, in YAML, JSON or TOML, by which more pages are found to be refusals by a site than by Gossamer's
-    own rules."""
+    """File of rules, in YAML, JSON or TOML, that find more refusals by sites than Gossamer's own rules."""
     accept_refused: Texts
     """Kinds of refusals that are taken for pages: challenge, captcha, denied, login, consent, same, not_found or
     empty."""
     render_seconds: float
-    """Seconds in which a page is built. The document is then taken as it is."""
+    """Seconds in which a page is rendered. The document is then taken as it is."""
     render_quiet: float
-    """Seconds without a change after which a document that a browser builds is complete."""
+    """Seconds without a change after which a rendered document is complete."""
     render_other_sites: Literal["none", "scripts", "all"]
-    """Requests of pages to other registered domains that are permitted. scripts: scripts, style sheets and data, but
+    """Requests to other registered domains that rendered pages may make. scripts: scripts, style sheets and data, but
     neither frames nor known trackers; none: nothing; all: everything."""
     render_load: Texts
-    """Kinds that pages load beside what builds them: images, fonts, media, trackers. A screenshot has images and fonts
-    in any case."""
+    """Kinds that a rendered page also loads: images, fonts, media, trackers. A screenshot has images and fonts in any
+    case."""
 
 
 class CrawlOptions(RequestOptions, StartingOptions, total=False):
@@ -90,8 +89,7 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Where to write the pages and items; the ending selects the format. A dict names the records of each file:
     `{"items.csv": "items", "pages.jsonl": "pages"}`. Unset: no file is written."""
     csv_guard: bool
-    """Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula. Use it if you open
-    the file in a spreadsheet."""
+    """Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula.."""
     depth: int
     """Number of links to follow away from the given URLs. 0: fetch only these. Unset: no limit."""
     max_pages: int
@@ -104,23 +102,22 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     allow_domain: Texts
     """Also follow links to this domain and its subdomains."""
     allow: Texts
-    """Follow only links that match one of these regular expressions, in the URL as it is sent or as browsers show it,
-    from the host on: /shop and /каталог/ are found in paths, ^/shop at their beginning, //shop in hosts."""
+    """Follow only links that match one of these regular expressions, searched in the URL from the host on: /shop and
+    /каталог/ are found in paths, ^/shop at their beginning, //shop in hosts."""
     deny: Texts
-    """Never follow links that match one of these regular expressions, even if they match allow. They are searched as
-    those of allow."""
+    """Never follow links that match one of these regular expressions, even if they match allow."""
     deny_extension: Texts
     """Do not follow links with one of these file extensions. Unset: a built-in list of images, archives, media and
     office files."""
     query_order: Literal["significant", "ignored"]
     """significant: URLs whose query parameters differ only in their order are different pages. ignored: they are one
-    page; the first of these URLs is fetched, unchanged."""
+    page; the first of these URLs is fetched."""
     pattern_max_pages: int
-    """Largest number of pages of one pattern, in each worker process: pages whose URLs differ only in numbers, tokens
-    and the values of query parameters, such as those of a calendar without end. Unset: no limit."""
+    """Largest number of pages, in each worker process, whose URLs differ only in numbers, tokens and values of query
+    parameters, such as those of a calendar without end. Unset: no limit."""
     path_repeats: int
-    """Number of segments of a link's path that may repeat earlier ones, as in /a/b/a/b, which has two. Relative links
-    without end make ever more; such links are not followed."""
+    """Do not follow links, such as relative ones without end, whose path repeats more of its segments than this number;
+    /a/b/a/b repeats two."""
     drop_parameter: Texts
     """Query parameters to leave out of URLs: `["ref", "utm_*"]`. Links that differ only in them are one page."""
     sitemaps: bool
@@ -133,8 +130,8 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     render_match: Texts
     """Let a browser build the pages whose URLs match one of these regular expressions, searched as those of allow."""
     render_screenshot: str
-    """Take a screenshot of each page that a browser builds: of the whole page (page), or of the first element that a
-    CSS selector matches. It becomes a file in the folder of the assets. Empty: none."""
+    """Screenshot of each rendered page, in the folder of the assets: of the whole page (page), or of the first element
+    that a CSS selector matches. Empty: none."""
     rate: str | float
     """Requests to each domain: a number per second, or `"10/60"` for ten in 60 seconds."""
     domain_concurrency: int
@@ -165,10 +162,11 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     field: Mapping[str, str] | Texts
     """Fields of the item to take from each page: `{"title": "h1", "price": ".price @number"}`."""
     unique: Texts
-    """Write only the first of the items that have the same value in this field. With several fields, of those with the
-    same values in all of them. Items without any of the fields are all written."""
+    """Write only the first of the items with the same value in this field, or in all of several fields. Items without
+    any of the fields are all written."""
     each: str
-    """CSS selector of one item, for the fields of field. Empty: one item for each page."""
+    """CSS selector of one item of several on a page: the selectors of field are applied inside it. Unset: one item for
+    each page."""
     assets: Texts
     """Also fetch files of these kinds that pages embed or link: images, css, js, fonts, video, audio, pdf, documents,
     or all. They may be on any host."""
@@ -177,29 +175,28 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     max_assets: int
     """Queue at most this many assets. They do not count in max_pages. Unset: no limit."""
     recrawl: bool
-    """Keep the crawl up to date: fetch all pages once, then for ever each page when it is due, and note what is new,
-    changed, gone or back. Ctrl-C stops it, the same command resumes it; gossamer changes lists the changes."""
+    """Keep the crawl up to date: fetch all pages once, then each page whenever it is due, until Ctrl-C. gossamer
+    changes lists what is new, changed, gone or back."""
     recrawl_once: bool
-    """Keep the crawl up to date with one round: fetch all pages the first time, and later those that are due, by
-    conditional requests. For cron; gossamer changes lists the changes."""
+    """Keep the crawl up to date with one round, for cron: fetch all pages the first time, and later those that are
+    due."""
     recrawl_all: bool
-    """With recrawl_once, visit all pages, also those that are not due."""
+    """With recrawl_once, visit all pages, not only those that are due."""
     budget: str
-    """Visits that keep the crawl up to date, at most: 5000/1d is 5,000 in any day, also m, h and w for minutes, hours
-    and weeks. Pages that are new come on top. Empty: one visit a day for each page, on average."""
+    """Most visits that keep the crawl up to date: 5000/1d is 5,000 in any day; also m, h and w. New pages come on top.
+    Empty: one visit a day for each page, on average."""
     recrawl_min: str
     """Shortest time between two visits of a page with recrawl: 90s, 30m, 12h, 7d or 4w. The same as recrawl_max: a
     fixed interval."""
     recrawl_max: str
     """Longest time between two visits of a page with recrawl, whatever its estimate says."""
     recrawl_rule: Texts
-    """Options of pages with recrawl whose URL matches a regular expression, behind it: every=1h for a fixed interval,
-    or min=1h and max=7d; level=bytes, text, items or links, the difference that counts as a change; keep=SELECTOR and
-    drop=SELECTOR for the main text, in CSS; window=CRON as recrawl_window. For example '/news/ every=1h level=text
-    drop=.teaser'."""
+    """With recrawl, a regular expression of URLs, and options of their pages: every=1h for a fixed interval, or min=1h
+    and max=7d; level=bytes, text, items or links, what counts as a change; keep=SELECTOR and drop=SELECTOR for the main
+    text; window=CRON as recrawl_window. For example '/news/ every=1h level=text drop=.teaser'."""
     recrawl_window: str
     """Minutes in which visits may begin with recrawl, as the five fields of cron: '* 1-5 * * *' is from 1:00 to 5:59.
-    Pages that are new are fetched when they are found. Empty: at any time."""
+    New pages are fetched when they are found. Empty: at any time."""
     recrawl_zone: str
     """Time zone of these windows, such as Europe/Berlin."""
     ignore_feeds: bool
@@ -213,14 +210,14 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for workers on
     several machines, or for all crawls of a service. Empty: a file in the data directory."""
     robots_patience: float
-    """Seconds for which requests wait for the robots.txt of a site that answers 5xx or not at all; then they fail.
-    Unset: 300 for crawls from the command line, a day for the workers of a service."""
+    """Seconds for which requests wait for a robots.txt that a site answers with 5xx or not at all. Unset: 300; a day
+    for the workers of a service."""
     retries: int
     """Further attempts after a temporary failure."""
     assets_max_bytes: int
     """Largest asset in bytes, decompressed. A longer one is not kept, and its reason is too_large."""
     render_host_requests: int
-    """Largest number of such requests to one host at once, for all pages of a worker process."""
+    """Largest number of requests to one host at once that rendered pages of a worker process make."""
     concurrency: int
     """Requests in flight per process."""
     processes: int | Literal["auto"]

@@ -51,13 +51,13 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "GOSSAMER_FAST_LINKS": (
         True,
-        "The add-on makes `LinkExtractor`, `response.follow`, `response.urljoin` and the rules of spiders fast: the "
-        "same links and requests in the same order. False: Scrapy's own code, in all crawls of the process",
+        "The add-on makes `LinkExtractor`, `response.follow`, `response.urljoin` and the rules of spiders"
+        " fast. False: Scrapy's own code",
     ),
     "GOSSAMER_FAST_ENGINE": (
         True,
-        "The add-on passes requests through Scrapy's engine on a shorter way, with the same calls in the same order "
-        "(Scrapy 2.16 to 2.19). What a project overrides is called as before. False: Scrapy's own way",
+        "The add-on shortens the way of requests through Scrapy's engine, with the same calls (Scrapy "
+        "2.16 to 2.19). False: Scrapy's own way",
     ),
     "GOSSAMER_MAX_PAGES": (0, "Maximum number of pages that all processes of the crawl fetch together. 0: no limit"),
     "GOSSAMER_PROXIES": (
@@ -67,32 +67,30 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "GOSSAMER_PROXY_STICKY": (
         False,
-        "Send the requests of a domain through the same proxy while that is usable. False: each uses the next one",
+        "As `fetch.proxy_sticky`",
     ),
     "GOSSAMER_PROXY_BUDGET": (
         "shared",
-        "address: each address of a proxy has a budget of its own for each domain whose policy has the scope `ip`. It "
-        "needs the shared frontier. shared: the rate of a domain holds for all proxies together",
+        "As `fetch.proxy_budget`. address needs the shared frontier",
     ),
     "GOSSAMER_PROXY_REST": (
         10.0,
-        "Seconds for which one of several proxies is not used after a failure. They double with each further failure",
+        "As `fetch.proxy_rest`",
     ),
-    "GOSSAMER_PROXY_LONGEST_REST": (600.0, "Longest of these rests in seconds"),
+    "GOSSAMER_PROXY_LONGEST_REST": (600.0, "As `fetch.proxy_longest_rest`"),
     "GOSSAMER_PROXY_BAN_STATUSES": (
         (403, 429),
-        "Statuses by which a site refuses one of several proxies. The request is sent again through another one",
+        "As `fetch.proxy_ban_statuses`",
     ),
     "GOSSAMER_PROXY_PATIENCE": (300.0, "Seconds for which a request waits while all proxies rest; then it fails"),
     "GOSSAMER_SHARED_COOKIES": (
         False,
-        "Share cookies between the processes of the crawl, so that one of them logs in for all. They are kept in the "
-        "frontier's server, encrypted by the key in GOSSAMER_SECRET_KEYS_FILE",
+        "Share cookies between the processes of the crawl, encrypted by the key in "
+        "GOSSAMER_SECRET_KEYS_FILE, so that one of them logs in for all",
     ),
     "GOSSAMER_RENDER": (
         "never",
-        "Render pages in a browser, as `--render` does for crawls. never: only requests whose meta has `render`; auto: "
-        "pages to which scripts add links or main text; always: all, except requests with `render` False in their meta",
+        "Render pages in a browser, as the option `--render`; `render` in the meta of a request overrides it",
     ),
     "GOSSAMER_RENDER_OPTIONS": (
         {},
@@ -108,8 +106,8 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "GOSSAMER_FRESH_INDEX": (
         "",
-        "Index of the pages of earlier runs: path of a SQLite file, or postgresql://USER@HOST/DATABASE for processes "
-        "on several machines. Empty: a file of the crawl in the folder `scrapy` of GOSSAMER_DATA_DIR",
+        "Index of the pages of earlier runs: a SQLite file, or postgresql://USER@HOST/DATABASE for "
+        "several machines. Empty: a file in the folder `scrapy` of GOSSAMER_DATA_DIR",
     ),
     "GOSSAMER_FRESH_LEVEL": (
         "bytes",

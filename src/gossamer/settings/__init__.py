@@ -56,8 +56,8 @@ class TextSettings(SettingGroup):
 
     processes: Annotated[int, integers(1, 256)] | None = field_of(
         None,
-        "Number of processes for each worker process. They start with the first page, and take about 70 MB each. "
-        "Unset: as many as there are CPUs, shared among the worker processes of the command",
+        "Number of processes for each worker process, of about 70 MB each. Unset: one for each CPU, "
+        "shared among the worker processes",
         option=SettingOption(HOW_FAST, "N", of="others", name="text_processes", flags=("--processes",)),
     )
     cpu: Seconds = field_of(5.0, "Largest CPU time of a page in seconds")
@@ -95,8 +95,7 @@ class Settings(SettingGroup):
     )
     frontier_password: str = field_of(
         "",
-        "Password of the frontier's server, as it is: unlike one in its address, it needs no percent-encoding. Empty: "
-        "that of the address",
+        "Password of the frontier's server, without percent-encoding. Empty: that of its address",
     )
     prefix: str = field_of("gossamer", "First part of every key in the frontier")
     shards: Annotated[int, integers(1, 4096)] | None = field_of(
@@ -110,8 +109,7 @@ class Settings(SettingGroup):
     )
     data_dir: Path = field_of(
         Path(DATA_DIR),
-        "Directory for the private frontier, locks, recordings of processes and unfinished outputs, for one crawl at a "
-        "time",
+        "Directory for the private frontier, locks, recordings and unfinished outputs, for one crawl at a time",
         option=SettingOption(
             WHERE,
             "DIR",

@@ -18,8 +18,7 @@ class BrowserSettings(SettingGroup):
     )
     user: str = field_of(
         "",
-        "User as whom the browser runs if Gossamer runs as root. Empty: the one without rights (65534). Without root "
-        "it is always the user of Gossamer",
+        "User as whom the browser runs if Gossamer runs as root. Empty: the one without rights (65534)",
     )
     sandbox: bool = field_of(
         True,
@@ -29,12 +28,12 @@ class BrowserSettings(SettingGroup):
     tabs: Annotated[int, integers(1, 64)] = field_of(4, "Pages that one browser builds at once")
     seconds: Annotated[float, numbers(0, 600, above=True)] = field_of(
         30.0,
-        "Seconds in which a page is built. The document is then taken as it is",
+        "Seconds in which a page is rendered. The document is then taken as it is",
         option=SettingOption(WHAT, "SECONDS", of="requests", name="render_seconds", field="render_seconds"),
     )
     quiet: Annotated[float, numbers(0.01, 60)] = field_of(
         0.25,
-        "Seconds without a change after which a document that a browser builds is complete",
+        "Seconds without a change after which a rendered document is complete",
         option=SettingOption(WHAT, "SECONDS", of="requests", name="render_quiet", field="render_quiet"),
     )
     max_requests: Annotated[int, integers(0, 100_000)] = field_of(
@@ -45,40 +44,33 @@ class BrowserSettings(SettingGroup):
     )
     host_requests: Annotated[int, integers(1, 1000)] = field_of(
         4,
-        "Largest number of such requests to one host at once, for all pages of a worker process",
+        "Largest number of requests to one host at once that rendered pages of a worker process make",
         option=SettingOption(
             WHAT,
             "N",
             name="render_host_requests",
-            help="Largest number of requests to one host at once that pages make while browsers build them, for all "
-            "pages of a worker process. Default: 4.",
         ),
     )
     other_sites: Literal["none", "scripts", "all"] = field_of(
         "scripts",
-        "Requests of pages to other registered domains that are permitted. scripts: scripts, style sheets and data, "
-        "but neither frames nor known trackers; none: nothing; all: everything",
+        "Requests to other registered domains that rendered pages may make. scripts: scripts, style "
+        "sheets and data, but neither frames nor known trackers; none: nothing; all: everything",
         option=SettingOption(
             WHAT,
             "none|scripts|all",
             of="requests",
             name="render_other_sites",
-            help="Requests to other registered domains that pages may make while a browser builds them. scripts: "
-            "scripts, style sheets and data, but neither frames nor known trackers; none: nothing; all: everything. "
-            "Default: scripts.",
         ),
     )
     load: tuple[ExtraKind, ...] = field_of(
         (),
-        "Kinds that pages load beside what builds them: images, fonts, media, trackers. A screenshot has images and "
-        "fonts in any case",
+        "Kinds that a rendered page also loads: images, fonts, media, trackers. A screenshot has images "
+        "and fonts in any case",
         option=SettingOption(
             WHAT,
             "images|fonts|media|trackers",
             of="requests",
             name="render_load",
-            help="Kinds that a page also loads while a browser builds it: images, fonts, media, trackers. A screenshot "
-            "has images and fonts in any case.",
         ),
     )
     cache: Bytes = field_of(32 * 1024 * 1024, "Bytes of the cache that the pages of a worker process share")

@@ -68,10 +68,8 @@ class CrawlSettings(SettingGroup):
 
     output: tuple[Destination, ...] = field_of(
         (Destination("pages.jsonl"),),
-        "Where to write the pages and items. A crawl from one URL writes HOST.jsonl unless this is set. "
-        "The ending selects the format: .jsonl, .jsonl.gz, .jsonl.zst, .csv, .json, .sqlite, .parquet, .warc or "
-        ".warc.gz. Also an fsspec URL, a database (postgresql://…), or - for standard output. An output may also "
-        'be a table with its records: {path = "items.csv", records = "items"}; records: pages, items or all',
+        "Outputs, as the option -o has them. An output may also be a table with its records: {path = "
+        '"items.csv", records = "items"}; records: pages, items or all',
         prepare=destination_fields,
         expects='a path, or a table such as {path = "items.csv", records = "items"}; records: pages, items or all',
         option=SettingOption(
@@ -91,8 +89,7 @@ class CrawlSettings(SettingGroup):
     )
     csv_guard: bool = field_of(
         False,
-        "Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula. Use it if you "
-        "open the file in a spreadsheet",
+        "Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula.",
         option=SettingOption(OUTPUT),
     )
     depth: Depth | None = field_of(
@@ -122,21 +119,19 @@ class CrawlSettings(SettingGroup):
     )
     allow: tuple[str, ...] = field_of(
         (),
-        "Follow only links that match one of these regular expressions, in the URL as it is sent or as browsers show "
-        "it, from the host on: /shop and /каталог/ are found in paths, ^/shop at their beginning, //shop in hosts",
+        "Follow only links that match one of these regular expressions, searched in the URL from the host"
+        " on: /shop and /каталог/ are found in paths, ^/shop at their beginning, //shop in hosts",
         splits=False,
         option=SettingOption(WHAT, "REGEX"),
     )
     deny: tuple[str, ...] = field_of(
         (),
-        "Never follow links that match one of these regular expressions, even if they match allow. They are searched "
-        "as those of allow",
+        "Never follow links that match one of these regular expressions, even if they match allow",
         splits=False,
         option=SettingOption(
             WHAT,
             "REGEX",
-            help="Never follow links that match one of these regular expressions, even if they match --allow. They "
-            "are searched as those of --allow.",
+            help="Never follow links that match one of these regular expressions, even if they match --allow.",
         ),
     )
     deny_extension: tuple[str, ...] | None = field_of(
@@ -147,20 +142,20 @@ class CrawlSettings(SettingGroup):
     )
     query_order: Literal["significant", "ignored"] = field_of(
         "significant",
-        "significant: URLs whose query parameters differ only in their order are different pages. ignored: they are "
-        "one page; the first of these URLs is fetched, unchanged",
+        "significant: URLs whose query parameters differ only in their order are different pages. "
+        "ignored: they are one page; the first of these URLs is fetched",
         option=SettingOption(WHAT, "significant|ignored", field="query_order"),
     )
     pattern_max_pages: _PatternPages | None = field_of(
         None,
-        "Largest number of pages of one pattern, in each worker process: pages whose URLs differ only in numbers, "
-        "tokens and the values of query parameters, such as those of a calendar without end. Unset: no limit",
+        "Largest number of pages, in each worker process, whose URLs differ only in numbers, tokens and "
+        "values of query parameters, such as those of a calendar without end. Unset: no limit",
         option=SettingOption(WHAT, "N", field="pattern_max_pages"),
     )
     path_repeats: Annotated[int, integers(0, 1000)] = field_of(
         DEFAULT_PATH_REPEATS,
-        "Number of segments of a link's path that may repeat earlier ones, as in /a/b/a/b, which has two. Relative "
-        "links without end make ever more; such links are not followed",
+        "Do not follow links, such as relative ones without end, whose path repeats more of its segments "
+        "than this number; /a/b/a/b repeats two",
         option=SettingOption(WHAT, "N", field="path_repeats"),
     )
     drop_parameter: tuple[str, ...] = field_of(
@@ -200,9 +195,9 @@ class CrawlSettings(SettingGroup):
     )
     render_step: tuple[str, ...] = field_of(
         (),
-        "Step that the browser takes on each page that it builds, in their order: scroll [TIMES] to the end, click "
-        "SELECTOR [TIMES], wait SELECTOR [SECONDS], wait SECONDS, consent SELECTOR, fill SELECTOR=VALUE, submit "
-        "SELECTOR. Clicks and scrolls are repeated until nothing changes",
+        "Step that the browser takes on each page: scroll [TIMES] to the end, click SELECTOR [TIMES], "
+        "wait SELECTOR [SECONDS], wait SECONDS, consent SELECTOR, fill SELECTOR=VALUE, submit SELECTOR. "
+        "Clicks and scrolls are repeated until nothing changes",
         splits=False,
         option=SettingOption(WHAT, "STEP", of="requests"),
     )
@@ -219,22 +214,21 @@ class CrawlSettings(SettingGroup):
     )
     render_screenshot: str = field_of(
         "",
-        "Take a screenshot of each page that a browser builds: of the whole page (page), or of the first element that "
-        "a CSS selector matches. It becomes a file in the folder of the assets. Empty: none",
+        "Screenshot of each rendered page, in the folder of the assets: of the whole page (page), or of "
+        "the first element that a CSS selector matches. Empty: none",
         option=SettingOption(WHAT, "page|SELECTOR"),
     )
     render_capture: tuple[str, ...] = field_of(
         (),
-        "Keep the answers in JSON that a page fetches while a browser builds it, if their URLs match one of these "
-        "regular expressions, searched as those of allow. They are in the record of the page (rendering.answers)",
+        "Keep, in the record of a rendered page (rendering.answers), the JSON that it fetches from URLs "
+        "that match one of these regular expressions, searched as those of allow",
         splits=False,
         option=SettingOption(
             WHAT,
             "REGEX",
             of="requests",
-            help="Keep the answers in JSON that a page fetches while a browser builds it, if their URLs match one of "
-            "these regular expressions, searched as those of --allow. They are in the record of the page "
-            "(rendering.answers).",
+            help="Keep, in the record of a rendered page (rendering.answers), the JSON that it fetches from URLs "
+            "that match one of these regular expressions, searched as those of --allow.",
         ),
     )
     rate: str = field_of(
@@ -361,13 +355,14 @@ class CrawlSettings(SettingGroup):
     )
     unique: tuple[str, ...] = field_of(
         (),
-        "Write only the first of the items that have the same value in this field. With several fields, of those with "
-        "the same values in all of them. Items without any of the fields are all written",
+        "Write only the first of the items with the same value in this field, or in all of several "
+        "fields. Items without any of the fields are all written",
         option=SettingOption(EXTRACT, "FIELD"),
     )
     each: str = field_of(
         "",
-        "CSS selector of one item, for the fields of field. Empty: one item for each page",
+        "CSS selector of one item of several on a page: the selectors of field are applied inside it. "
+        "Unset: one item for each page",
         option=SettingOption(
             EXTRACT,
             "SELECTOR",
@@ -401,26 +396,25 @@ class CrawlSettings(SettingGroup):
     )
     recrawl: bool = field_of(
         False,
-        "Keep the crawl up to date: fetch all pages once, then for ever each page when it is due, and note what is "
-        "new, changed, gone or back. Ctrl-C stops it, the same command resumes it; gossamer changes lists the "
-        "changes",
+        "Keep the crawl up to date: fetch all pages once, then each page whenever it is due, until "
+        "Ctrl-C. gossamer changes lists what is new, changed, gone or back",
         option=SettingOption(WHAT),
     )
     recrawl_once: bool = field_of(
         False,
-        "Keep the crawl up to date with one round: fetch all pages the first time, and later those that are due, by "
-        "conditional requests. For cron; gossamer changes lists the changes",
+        "Keep the crawl up to date with one round, for cron: fetch all pages the first time, and later "
+        "those that are due",
         option=SettingOption(WHAT),
     )
     recrawl_all: bool = field_of(
         False,
-        "With recrawl_once, visit all pages, also those that are not due",
-        option=SettingOption(WHAT, help="With --recrawl-once, visit all pages, also those that are not due."),
+        "With recrawl_once, visit all pages, not only those that are due",
+        option=SettingOption(WHAT, help="With --recrawl-once, visit all pages, not only those that are due."),
     )
     budget: str = field_of(
         "",
-        "Visits that keep the crawl up to date, at most: 5000/1d is 5,000 in any day, also m, h and w for minutes, "
-        "hours and weeks. Pages that are new come on top. Empty: one visit a day for each page, on average",
+        "Most visits that keep the crawl up to date: 5000/1d is 5,000 in any day; also m, h and w. New "
+        "pages come on top. Empty: one visit a day for each page, on average",
         option=SettingOption(HOW_FAST, "VISITS/TIME"),
     )
     recrawl_min: str = field_of(
@@ -441,24 +435,24 @@ class CrawlSettings(SettingGroup):
     )
     recrawl_rule: tuple[str, ...] = field_of(
         (),
-        "Options of pages with recrawl whose URL matches a regular expression, behind it: every=1h for a fixed "
-        "interval, or min=1h and max=7d; level=bytes, text, items or links, the difference that counts as a change; "
-        "keep=SELECTOR and drop=SELECTOR for the main text, in CSS; window=CRON as recrawl_window. For example "
+        "With recrawl, a regular expression of URLs, and options of their pages: every=1h for a fixed "
+        "interval, or min=1h and max=7d; level=bytes, text, items or links, what counts as a change; "
+        "keep=SELECTOR and drop=SELECTOR for the main text; window=CRON as recrawl_window. For example "
         "'/news/ every=1h level=text drop=.teaser'",
         splits=False,
         option=SettingOption(
             HOW_FAST,
             "RULE",
-            help="Options of pages with --recrawl whose URL matches a regular expression, behind it: every=1h for a "
-            "fixed interval, or min=1h and max=7d; level=bytes, text, items or links, the difference that counts as a "
-            "change; keep=SELECTOR and drop=SELECTOR for the main text, in CSS; window=CRON as --recrawl-window. For "
-            "example '/news/ every=1h level=text drop=.teaser'. May be repeated.",
+            help="With --recrawl, a regular expression of URLs, and options of their pages: every=1h for a fixed "
+            "interval, or min=1h and max=7d; level=bytes, text, items or links, what counts as a change; "
+            "keep=SELECTOR and drop=SELECTOR for the main text; window=CRON as --recrawl-window. For example "
+            "'/news/ every=1h level=text drop=.teaser'. May be repeated.",
         ),
     )
     recrawl_window: str = field_of(
         "",
-        "Minutes in which visits may begin with recrawl, as the five fields of cron: '* 1-5 * * *' is from 1:00 to "
-        "5:59. Pages that are new are fetched when they are found. Empty: at any time",
+        "Minutes in which visits may begin with recrawl, as the five fields of cron: '* 1-5 * * *' is "
+        "from 1:00 to 5:59. New pages are fetched when they are found. Empty: at any time",
         option=SettingOption(HOW_FAST, "CRON"),
     )
     recrawl_zone: str = field_of(

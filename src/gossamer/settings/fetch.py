@@ -19,14 +19,13 @@ class FetchSettings(SettingGroup):
 
     robots: Literal["obey", "allow-override", "ignore"] = field_of(
         "obey",
-        "How the workers of a service treat robots.txt. obey: always obey it; allow-override: obey it except for "
-        "requests with ignore_robots; ignore: never fetch it. A crawl from the command line may always use "
-        "--ignore-robots",
+        "How the workers of a service treat robots.txt. obey: always; allow-override: except for requests"
+        " with ignore_robots; ignore: never fetch it",
     )
     robots_patience: Annotated[float, numbers(0, 24 * 3600)] | None = field_of(
         None,
-        "Seconds for which requests wait for the robots.txt of a site that answers 5xx or not at all; then they fail. "
-        "Unset: 300 for crawls from the command line, a day for the workers of a service",
+        "Seconds for which requests wait for a robots.txt that a site answers with 5xx or not at all. "
+        "Unset: 300; a day for the workers of a service",
         option=SettingOption(REQUESTS, "SECONDS"),
     )
     user_agent: str = field_of(
@@ -36,7 +35,7 @@ class FetchSettings(SettingGroup):
     )
     contact: str = field_of(
         "",
-        "URL or e-mail address at which sites reach you, for example https://example.org/bot. It is added to the "
+        "URL or e-mail address at which sites reach you, such as https://example.org/bot, added to the "
         "User-Agent header. Empty: none",
         prepare=contact_address,
         option=SettingOption(REQUESTS, "URL|E-MAIL", of="requests"),
@@ -56,9 +55,8 @@ class FetchSettings(SettingGroup):
     )
     proxy: str = field_of(
         "",
-        "Proxy as an http://, https://, socks5:// or socks5h:// URL, with user and password if needed; several with "
-        "spaces between, which are used in turn; or a file of them. Empty: none. A request to a service may name "
-        "others, at addresses that it could also crawl",
+        "One proxy as the option has it, several with spaces between, or a file of them. Empty: none. A "
+        "request to a service may name others, at addresses that it could also crawl",
         prepare=read_proxies,
         option=SettingOption(
             REQUESTS,
@@ -66,8 +64,8 @@ class FetchSettings(SettingGroup):
             of="requests",
             many=True,
             help="Send all requests through this proxy: http://, https://, socks5:// or socks5h://, then "
-            "[USER:PASSWORD@]HOST:PORT; or the name of a file with one such URL in each line. Requests take "
-            "turns between several. May be repeated.",
+            "[USER:PASSWORD@]HOST:PORT; or through those of a file, one a line. Several take turns. May be "
+            "repeated.",
             python_type="Texts",
             python=("Proxy as an http://, https://, socks5:// or socks5h:// URL, a file of them, or several"),
         ),
@@ -85,24 +83,22 @@ class FetchSettings(SettingGroup):
     )
     proxy_sticky: bool = field_of(
         False,
-        "Of several proxies, fetch each domain through the same one while that is usable. False: each request uses the "
-        "next one",
+        "Of several proxies, fetch each domain through the same one while that is usable",
     )
     proxy_rest: Seconds = field_of(
         10.0,
-        "Seconds for which one of several proxies is not used after a failure: for all sites if it cannot be reached, "
-        "else for the site. They double with each further failure",
+        "Seconds for which one of several proxies is not used after a failure, doubled with each further "
+        "one: for all sites if it cannot be reached, else for the site",
     )
     proxy_longest_rest: Seconds = field_of(600.0, "Longest of these rests in seconds")
     proxy_ban_statuses: tuple[Annotated[int, integers(100, 599)], ...] = field_of(
         (403, 429),
-        "Statuses by which a site refuses one of several proxies. The request is retried through another one. Empty: "
-        "none",
+        "Statuses after which the request is retried through another one of several proxies. Empty: none",
     )
     egress_url: str = field_of(
         "",
-        "URL of a service that returns the address it is called from. Budgets per address are kept for that address. "
-        "Empty: for the address that egress names",
+        "URL of a service that returns the address it is called from, for budgets per address. Empty: the"
+        " address that egress names",
     )
     egress_pattern: str = field_of(
         r"[0-9A-Fa-f:.]{3,}",
@@ -138,15 +134,14 @@ class FetchSettings(SettingGroup):
     )
     http2: Literal["never", "auto", "prefer"] = field_of(
         "auto",
-        "When HTTP/2 is spoken with a site over TLS. never: HTTP/1.1 only; auto: once with a site that fails with "
-        "HTTP/1.1 as sites do that only speak HTTP/2, and from then on if that works; prefer: with each site that "
-        "speaks it, which takes several times the CPU time. Needs the extra http2; without it, auto is never",
+        "When HTTP/2 is spoken. never: not at all; auto: with sites that fail with HTTP/1.1 and not with "
+        "HTTP/2; prefer: with each site that speaks it, which takes several times the CPU time. Needs the"
+        " extra http2; without it, auto is never",
         option=SettingOption(REQUESTS, "never|auto|prefer", of="requests"),
     )
     refusal_rules: str = field_of(
         "",
-        "File of rules, in YAML, JSON or TOML, by which more pages are found to be refusals by a site than by "
-        "Gossamer's own rules",
+        "File of rules, in YAML, JSON or TOML, that find more refusals by sites than Gossamer's own rules",
         option=SettingOption(REQUESTS, "FILE", of="requests", python_type="PathLike"),
     )
     accept_refused: tuple[RefusalKind, ...] = field_of(
@@ -157,8 +152,8 @@ class FetchSettings(SettingGroup):
     )
     max_body: Bytes = field_of(
         5 * 1024 * 1024,
-        "Largest body in bytes, decompressed. A longer one is cut and marked truncated. Of sitemaps, the part in "
-        "their records; up to 50 MB are read",
+        "Largest body in bytes, decompressed. A longer one is cut and marked truncated. Of sitemaps, up "
+        "to 50 MB are read",
     )
     max_asset: Bytes = field_of(
         20 * 1024 * 1024,
@@ -168,8 +163,7 @@ class FetchSettings(SettingGroup):
     max_header: MessageBytes = field_of(64 * 1024, "Largest header of a response in bytes")
     bodies_in_flight: Bytes = field_of(
         32 * 1024 * 1024,
-        "Bytes of bodies that one process holds at once: those that are being received, and large pages that are not "
-        "written yet (up to half of it)",
+        "Bytes of bodies that one process holds at once",
     )
 
     @property

@@ -38,8 +38,8 @@ class TopicSettings(SettingGroup):
     per_app: bool = field_of(True, "Publish to crawled_<appid> and outbound_<appid>")
     wire: Literal["1.2", "1.0"] = field_of(
         "1.2",
-        "Version of Scrapy Cluster whose format pages and answers have, on the bus and from /feed and /poll. Actions "
-        "from inbound_actions are always answered in the format of 1.0",
+        "Version of Scrapy Cluster whose format pages and answers have. Actions from inbound_actions are "
+        "always answered in that of 1.0",
     )
     base64: bool = field_of(False, "Encode every body in base64, not only those that are not text")
     max_inline_body: Annotated[int, integers(0, 2**40)] | None = field_of(
@@ -49,8 +49,7 @@ class TopicSettings(SettingGroup):
     )
     blobs: str = field_of(
         "",
-        "Blob store for large bodies: a directory or an fsspec URL. Empty: blobs in data_dir. A password in it is left "
-        "out of the addresses in messages",
+        "Blob store for large bodies: a directory or an fsspec URL. Empty: blobs in data_dir",
     )
     retention: Retention = field_of(24 * 3600.0, "Seconds that streams and the blob store keep what no consumer reads")
     max_bytes: Annotated[int, integers(2**20, 2**50)] = field_of(
@@ -65,8 +64,8 @@ class KafkaSettings(SettingGroup):
 
     options: dict[str, str] = field_of(
         {},
-        "Options of librdkafka: security.protocol, sasl.mechanisms, compression.type and so on. They override "
-        "Gossamer's own, except for the few on which its promises depend: these are refused by name",
+        "Options of librdkafka: security.protocol, sasl.mechanisms, compression.type and so on. The few "
+        "on which Gossamer's promises depend are refused",
     )
     partitions: Annotated[int, integers(1, 10_000)] = field_of(8, "Partitions of each topic that is created")
     replicas: Annotated[int, integers(-1, 100)] = field_of(
@@ -90,18 +89,17 @@ class ServiceSettings(SettingGroup):
     )
     token: str = field_of(
         "",
-        "Token that clients of the API have to send, as Authorization: Bearer <token>. Empty: no token, and the API "
-        "listens on loopback only",
+        "Token that clients send as Authorization: Bearer <token>. Empty: no token, and the API listens "
+        "on loopback only",
     )
     platform: str = field_of(
         "",
-        "Address of a manager of Scrapy projects (gossamer manager or scrapyd), such as http://localhost:6800. The "
-        "dashboard of this service shows its projects and jobs, too. Empty: none",
+        "Address of a manager of Scrapy projects, such as http://localhost:6800, whose projects and jobs "
+        "the dashboard also shows. Empty: none",
     )
     platform_token: str = field_of(
         "",
-        "Token with which the dashboard asks that manager. All visitors of the dashboard may do what it permits. "
-        "Empty: none is needed",
+        "Token for that manager. All visitors of the dashboard may do what it permits. Empty: none is needed",
     )
     metrics: str = field_of(
         "",
@@ -127,16 +125,15 @@ class ServiceSettings(SettingGroup):
     max_depth: Depth | None = field_of(None, "Largest maxdepth that a request may ask for. Unset: any")
     max_domain_pages: Count | None = field_of(
         None,
-        "Largest domain_max_pages of a crawl. A request with a larger one, with 0 or without the field gets this one. "
-        "Unset: no limit",
+        "Largest domain_max_pages of a crawl, which all requests without a smaller one get. Unset: no limit",
     )
     domain_max_pending: Count | None = field_of(
         DOMAIN_MAX_PENDING, "Largest number of URLs of a crawl that wait in the queue of one domain"
     )
     app_render: dict[str, dict[str, Any]] = field_of(
         {},
-        "Fields about rendered pages (render, render_match and so on) that crawl requests of single applications get "
-        "if they have none, by appid",
+        "Fields about rendered pages (render, render_match and so on) of the crawl requests of single "
+        "applications that have none, by appid",
         expects='a table of fields by appid, such as {shop = {render = "auto", render_step = ["scroll"]}}',
     )
     max_render_seconds: Annotated[float, numbers(0, 600, above=True)] = field_of(
@@ -144,19 +141,17 @@ class ServiceSettings(SettingGroup):
     )
     text: bool | None = field_of(
         None,
-        "Accept requests for text and Markdown, which the workers extract. Unset: accept them if the package's extra "
-        "`text` is installed where the service runs",
+        "Accept requests for text and Markdown. Unset: if the extra `text` is installed where the service runs",
     )
     public_url: str = field_of(
         "",
-        "Address at which other machines reach this API, such as https://crawls.example.com. With it, the service "
-        "subscribes to the hubs that feeds name (WebSub), which call it back at /v1/websub/ without the token. Empty: "
-        "it subscribes to none",
+        "Address at which other machines reach this API, such as https://crawls.example.com, so that hubs"
+        " of feeds (WebSub) can call it at /v1/websub/ without the token. Empty: it subscribes to none",
     )
     app_recrawl: dict[str, dict[str, Any]] = field_of(
         {},
-        "Options by which the crawls of single applications are kept up to date, by appid, each written like the field "
-        "recrawl of a crawl request. A request gets those that it does not name, also one without the field",
+        "Options by which the crawls of single applications are kept up to date, by appid, each written "
+        "like the field recrawl of a crawl request",
         expects='a table of options by appid, such as {shop = {budget = "5000/1d"}}',
     )
     allow_default_policy: bool = field_of(
@@ -208,8 +203,7 @@ class WorkerSettings(SettingGroup):
     concurrency: Concurrency = field_of(64, "Requests in flight per process", option=SettingOption(HOW_FAST, "N"))
     render: bool = field_of(
         False,
-        "Also render pages in a browser, for requests that ask for it. It needs Chromium or Chrome. A crawl from the "
-        "command line that renders pages needs no such setting",
+        "Also render pages in a browser, for requests that ask for it. It needs Chromium or Chrome",
         option=SettingOption(
             WHERE,
             of="others",
@@ -220,8 +214,7 @@ class WorkerSettings(SettingGroup):
     )
     render_only: bool = field_of(
         False,
-        "Only render pages in a browser, and leave all other requests to other workers. A crawl from the command line "
-        "fetches all of its pages",
+        "Only render pages in a browser, and leave all other requests to other workers",
         option=SettingOption(
             WHERE,
             of="others",
@@ -248,18 +241,17 @@ class WorkerSettings(SettingGroup):
     drain: SecondsOrZero = field_of(30.0, "Seconds that a stopping worker gives its requests in flight")
     metrics: str = field_of(
         "",
-        "ADDRESS:PORT at which gossamer worker serves its metrics, /healthz and /readyz, for example 0.0.0.0:9090. "
-        "Empty: nowhere. gossamer up serves the metrics of its workers at /metrics of the API",
+        "ADDRESS:PORT at which gossamer worker serves its metrics, /healthz and /readyz, for example "
+        "0.0.0.0:9090. Empty: nowhere",
     )
     app_outputs: dict[str, tuple[Destination, ...]] = field_of(
         {},
-        "Databases of single applications of a service, by appid, each written like crawl.output. Workers write the "
-        "application's pages and items there, too",
+        "Databases to which workers also write the pages and items of single applications, by appid, each"
+        " written like crawl.output",
         prepare=_app_outputs,
         expects='a table of outputs by appid, such as {shop = ["postgresql://me@db.example/shop"]}',
     )
     seen_cache: Annotated[int, integers(0, 10**9)] = field_of(
         200_000,
-        "Number of known URLs that each process keeps in memory, so that it need not ask the frontier. On Linux, the "
-        "worker processes of one command share a table of as many, of 8 bytes each",
+        "Number of known URLs that each process keeps in memory, so that it need not ask the frontier",
     )

@@ -59,8 +59,8 @@ Environment = Annotated[
     EnvironmentKind | None,
     option(
         "--environment",
-        help="Where the version's jobs run: with the server's own packages, or in a virtual environment of the "
-        "project's requirements. Unset: as the server's project says.",
+        help="Where its jobs run: with the server's packages, or in a virtual environment of the project's "
+        "requirements. Unset: as the server's project says.",
         metavar="shared|isolated",
         show_default=False,
     ),
@@ -86,17 +86,16 @@ def deploy(
 
     gossamer deploy production --version GIT
 
-    A project with a pyproject.toml that builds it becomes a wheel; one with a setup.py, or with neither, an egg. The
-    version becomes the project's default only if its spiders can be listed. Otherwise the command shows the reason and
-    ends with exit code 1, and the version before stays. The server may also be a Scrapyd.
+    A project with a pyproject.toml that builds it becomes a wheel, others an egg. The version becomes the project's
+    default only if its spiders can be listed. Otherwise the command shows the reason and ends with exit code 1, and the
+    version before stays. The server may also be a Scrapyd.
 
-    With --environment isolated a node installs the project's requirements for it alone: those of the wheel's or egg's
-    metadata, and of requirements.txt beside scrapy.cfg.
+    With --environment isolated a node installs the project's requirements for it alone, also those of requirements.txt
+    beside scrapy.cfg.
 
-    Targets are sections of scrapy.cfg, as for scrapyd-client: deploy or deploy:NAME with url, project, version,
-    username and password, or token. $NAME in a value stands for an environment variable. The variables
-    GOSSAMER_PLATFORM_URL and GOSSAMER_PLATFORM_TOKEN (or GOSSAMER_PLATFORM_USERNAME and GOSSAMER_PLATFORM_PASSWORD)
-    name a server without scrapy.cfg.
+    Targets are sections of scrapy.cfg: deploy or deploy:NAME with url, project, version, username and password, or
+    token. $NAME in a value stands for an environment variable. GOSSAMER_PLATFORM_URL and GOSSAMER_PLATFORM_TOKEN (or
+    GOSSAMER_PLATFORM_USERNAME and GOSSAMER_PLATFORM_PASSWORD) name a server without scrapy.cfg.
     """
     here = targets.here()
     if list_targets:

@@ -61,8 +61,8 @@ SplitAs = Annotated[
     option(
         "--split-as",
         metavar="start_urls|ARGUMENT",
-        help="How the spider gets its part. start_urls: the URLs replace the spider's own start_urls. Any other word: "
-        "the argument of this name is the path of a file on the node.",
+        help="How the spider gets its part: in place of its start_urls, or as a file on the node whose path is"
+        " the argument of this name.",
         panel=_GROUP,
     ),
 ]
@@ -83,8 +83,8 @@ Processes = Annotated[
         min=1,
         max=1000,
         metavar="N",
-        help="Make a group of so many jobs that share one frontier, the queue of a crawl: each page is fetched by one "
-        "of them. The project needs GOSSAMER_FRONTIER, in its settings or by -s.",
+        help="Make a group of so many jobs that share one frontier. The project needs GOSSAMER_FRONTIER, in "
+        "its settings or by -s.",
         show_default=False,
         panel=_GROUP,
     ),

@@ -65,8 +65,8 @@ Crawl = Annotated[
     option(
         "--crawl",
         metavar="URL|JSON|FILE",
-        help="Submit this to the server's crawl service in place of a job: a URL, a crawl request, or a file with one "
-        "request a line. Each run fetches everything again, unless the request says otherwise.",
+        help="Submit this to the server's crawl service in place of a job: a URL, a crawl request, or a file "
+        "with one request a line. Each run fetches everything again.",
         show_default=False,
         panel=_CRAWLS,
     ),

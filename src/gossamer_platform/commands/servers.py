@@ -30,7 +30,7 @@ from gossamer.telemetry import logs
 _PR_SET_PDEATHSIG = 1  # Linux' number: fixed
 _LIMIT_SECONDS = 60.0
 _KEEP_HELP = (
-    "Keep {} for this time: 30d for days after the end of a job, 100 for the latest jobs of each spider, 30d,100 or "
+    "Keep logs for this time: 30d for days after the end of a job, 100 for the latest jobs of each spider, 30d,100 or "
     "all. A project may have limits of its own."
 )
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -72,7 +72,7 @@ _Token = Annotated[
         "--token",
         metavar="TOKEN",
         help="Token with the scope node. A manager on this machine without a password needs none. Other users see "
-        f"the command line, so ${NODE_TOKEN} or a file that ${NODE_TOKEN}_FILE names is better.",
+        f"the command line: ${NODE_TOKEN}, or a file that ${NODE_TOKEN}_FILE names, is better.",
         show_default=False,
     ),
 ]
@@ -95,8 +95,8 @@ def manager(
         option(
             "--store",
             metavar="DIR|URL",
-            help="Folder for versions, logs and items, and for the database if there is no --database; or an fsspec "
-            "address such as s3://bucket/prefix. Several managers need one that all of them see.",
+            help="Folder or fsspec address (s3://bucket/prefix) for versions, logs and items, which all managers "
+            "must see; also for the database if there is no --database.",
         ),
     ] = "gossamer-store",
     database: Annotated[
@@ -117,10 +117,15 @@ def manager(
         int | None, option("--port", metavar="PORT", min=0, max=65535, help="Listen at this port. Default: 6800.")
     ] = None,
     node_limit: _NodeLimit = _LIMIT_SECONDS,
-    keep_logs: Annotated[str, option("--keep-logs", metavar="LIMIT", help=_KEEP_HELP.format("logs"))] = "all",
-    keep_items: Annotated[str, option("--keep-items", metavar="LIMIT", help=_KEEP_HELP.format("items"))] = "all",
+    keep_logs: Annotated[str, option("--keep-logs", metavar="LIMIT", help=_KEEP_HELP)] = "all",
+    keep_items: Annotated[
+        str, option("--keep-items", metavar="LIMIT", help="Keep items for this time, as --keep-logs.")
+    ] = "all",
     keep_jobs: Annotated[
-        str, option("--keep-jobs", metavar="LIMIT", help=_KEEP_HELP.format("ended jobs with all their files"))
+        str,
+        option(
+            "--keep-jobs", metavar="LIMIT", help="Keep ended jobs with all their files for this time, as --keep-logs."
+        ),
     ] = "all",
     crawl_service: Annotated[
         str | None,
@@ -139,8 +144,7 @@ def manager(
 
     SCRAPYD_DATABASE_URL_FILE=database-url gossamer manager --host 0.0.0.0
 
-    The manager runs no job itself: start `gossamer node` on each machine that does. Ctrl-C or SIGTERM stops the
-    manager; jobs run on.
+    The manager runs no job itself: start `gossamer node` on each machine that does.
     """
     _set_up_log(given)
     place = store if "://" in store else str(Path(store).absolute())
@@ -227,8 +231,8 @@ def node(
         option(
             "--project-users",
             metavar="on|off|FIRST-LAST",
-            help="Run the jobs of each project as a user of its own, with a number from this range (on: 70000-79999), "
-            "so that no project reaches what belongs to another. Default: on where the node runs as root, else off.",
+            help="Run the jobs of each project as a user of its own, with a number from this range (on: "
+            "70000-79999). Default: on where the node runs as root, else off.",
             show_default=False,
         ),
     ] = None,
@@ -238,8 +242,8 @@ def node(
 
     GOSSAMER_NODE_TOKEN_FILE=node-token gossamer node --manager http://manager.example:6800
 
-    Ctrl-C or SIGTERM stops the node; its jobs run on, and the next start in the same folder continues with them. If it
-    is not started within the manager's limit (--node-limit), the jobs end, and other nodes get them.
+    Ctrl-C or SIGTERM stops the node; its jobs run on, and the next start in the same folder continues with them. After
+    the manager's --node-limit other nodes get them.
     """
     _set_up_log(given)
     chosen = socket.gethostname() if name is None else name
@@ -310,9 +314,8 @@ def scrapyd(
 
     gossamer scrapyd
 
-    Reads scrapyd.conf as Scrapyd does: below [scrapyd], http_port is the port (6800 without it), and items_dir = items
-    keeps the items of jobs, which are not kept without it. Ctrl-C or SIGTERM stops the server; jobs run on, and the
-    next start in the same folder continues with them.
+    Reads scrapyd.conf as Scrapyd does: http_port (6800) is the port, and items_dir = items keeps the items of jobs.
+    Ctrl-C or SIGTERM stops the server; jobs run on, and the next start in the same folder continues with them.
     """
     _set_up_log(given)
     files = _conf_files(scrapyd_conf)

@@ -91,8 +91,8 @@ def test_the_help_names_arguments_and_no_types_of_python(tmp_path: Path, command
 
 
 def test_the_help_of_commands_in_a_group_is_wrapped_as_well(tmp_path: Path) -> None:
-    said = gossamer("bench", "spider", "--help", cwd=tmp_path, env={"COLUMNS": "80"}).stdout
-    words = "The spider takes items"
+    said = gossamer("crawls", "audit", "--help", cwd=tmp_path, env={"COLUMNS": "80"}).stdout
+    words = "The audit has"
     paragraph = (words + said.split(words)[1].split("╭")[0]).rstrip().splitlines()
     assert len(paragraph) > 2
     assert all(len(line.strip()) > 60 for line in paragraph[:-1]), paragraph

@@ -78,10 +78,9 @@ def changes(
 
     gossamer changes --since 1200 --json
 
-    With --json, times (at, since) are epoch seconds, as in the REST API and in the topic of changes.
+    With --json, times (at, since) are epoch seconds.
 
-    A reader remembers the cursor of the last change that it has read, and begins behind it the next time. A change that
-    is told twice has the same id.
+    A reader remembers the cursor of the last change that it has read. A change that is told twice has the same id.
     """
     index = _open(options.load_settings(given), crawl_id, app)
     lacks_versions = False
@@ -146,9 +145,9 @@ def fresh(crawl_id: CrawlIdOption = None, app: AppOption = None, *, json: option
 
     gossamer fresh
 
-    Shows, domain by domain, how many pages there are, are gone and are due (the debt of visits), and how long ago they
-    were fetched, on average and at most. With --recrawl also the share of pages that is expected to be up to date, now
-    and at twice the budget, and the budget that visits each page in time, if the one of the crawl does not.
+    Shows, domain by domain, how many pages there are, are gone and are due, and how long ago they were fetched. With
+    --recrawl also the share of pages that is expected to be up to date, now and at twice the budget, and the budget
+    that visits each page in time.
     """
     with closing(_open(options.load_settings(given), crawl_id, app)) as index:
         found, longest_age = freshness_of(index, time.time()), index.schedule.limits.longest

@@ -100,8 +100,8 @@ def crawl(
     gossamer crawl https://example.com/docs/ --scope path --depth 3 --rate 5/1 -o docs.jsonl.zst
 
     Exit code: 0 finished; 1 no page could be fetched, sites refused more pages than they sent, a login failed, an
-    output or the report could not be written, or records are missing; 2 bad input; 3 the frontier lost its data, or a
-    part of them; 4 the frontier could not be reached, or no worker process starts; 130 interrupted.
+    output could not be written, or records are missing; 2 bad input; 3 the frontier lost data; 4 the frontier could not
+    be reached; 130 interrupted.
     """
     settings = options.load_settings(given)
     logs.set_up(settings.log_level)
@@ -128,8 +128,7 @@ def demo(
 ) -> int:
     """Try Gossamer: crawl a small web that runs on this machine. Shows the result.
 
-    No request leaves the machine. The small web is crawled at full speed; a real site gets one request a second per
-    domain unless you set another rate.
+    No request leaves the machine. A real site gets one request a second per domain unless you set another rate.
     """
     from gossamer.fakeweb import FakeWeb, WebSpec  # imported late: no other command needs it
 

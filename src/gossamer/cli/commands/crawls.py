@@ -274,9 +274,7 @@ def list_crawls(*, json: options.Json = False, **given: Any) -> None:
 
     gossamer crawls list
 
-    `gossamer crawls show` prints the command that resumes an interrupted crawl. On a shared frontier, `running` also
-    stands for a crawl that has work left and no worker. Crawls of a service that have ended are listed as long as its
-    history keeps them.
+    On a shared frontier, `running` also stands for a crawl that has work left and no worker.
     """
     settings = options.load_settings(given)
     holder = lock_holder(settings)
@@ -385,8 +383,7 @@ def retry_crawl(
 
     gossamer crawls retry shop/prices --reason http_503
 
-    A finished crawl goes on, and so do its counts. A crawl of gossamer crawl retries what got no answer when the same
-    command is started again.
+    A crawl of gossamer crawl retries what got no answer when the same command is started again.
     """
     settings = options.load_settings(given)
     retry = partial(_retry, settings, name, lock_holder(settings), reason=reason, url=url)

@@ -206,9 +206,8 @@ def report(
 ) -> None:
     """Make a page about a crawl from its records. First comes what failed and why, then everything else.
 
-    The page is one HTML file that loads nothing and has no script. It shows failed pages, pages over time, status
-    codes, depth, response times, sizes, domains, redirects, broken links, duplicates, and pages of the sitemap that
-    nothing links to. Any output with pages will do, also one that a running crawl still writes.
+    The page is one HTML file that loads nothing. Any output with pages will do, also one that a running crawl still
+    writes.
 
     gossamer report pages.jsonl
 

@@ -47,7 +47,7 @@ def extract(
 ) -> None:
     """Try extraction rules on one page. Shows the items and, for each field, what was found.
 
-    The rules are those of gossamer crawl. Needs no frontier and writes no file.
+    The rules are those of gossamer crawl.
 
     gossamer extract https://example.com --field title=h1 --field 'price=.price @number'
 

@@ -41,8 +41,8 @@ def fetch(
 ) -> None:
     """Fetch one page and show what a crawl would learn from it.
 
-    Shows the User-Agent, the address, the robots.txt verdict with its rule, redirects, timings, headers, the encoding,
-    and for each link whether a crawl from this page would follow it, and why. Needs no frontier and writes no file.
+    Shows the robots.txt verdict with its rule, redirects, timings, headers, the encoding, and for each link whether a
+    crawl from this page would follow it, and why.
 
     gossamer fetch https://example.com
 

@@ -54,7 +54,7 @@ def info(
 
     gossamer info mine first
 
-    Something has to run: `gossamer crawls list` lists the crawls of a folder at any time.
+    `gossamer crawls list` lists the crawls of a folder, also if nothing runs.
 
     Crawls of the command line belong to the application cli, those of a Scrapy project to its BOT_NAME.
     """
@@ -190,8 +190,7 @@ def stop(
 ) -> None:
     """Stop a crawl: its queued requests are dropped. It accepts no new ones. Requests in flight are finished.
 
-    A crawl that has finished stays as it is, unless a Scrapy process waits for more of it: that closes. The pages of
-    one that is kept up to date are not visited any more.
+    The pages of a crawl that is kept up to date are not visited any more.
 
     gossamer stop mine first
     """

@@ -64,8 +64,8 @@ def list_logins(*, json: options.Json = False, **given: Any) -> None:
 def put_login(name: Name, file: File, days: Days = LOGIN_DAYS, *, json: options.Json = False, **given: Any) -> None:
     """Store a login under a name, for all workers of a service. One of the same name is replaced.
 
-    The session file is read here, with the environment variables and files that it names. All of it is encrypted with
-    the key in GOSSAMER_SECRET_KEYS or GOSSAMER_SECRET_KEYS_FILE, which the workers need, too.
+    The session file is read here, with the variables and files that it names, and encrypted with the key in
+    GOSSAMER_SECRET_KEYS or GOSSAMER_SECRET_KEYS_FILE, which the workers need, too.
 
     gossamer logins put shop shop.yaml
     """

@@ -69,9 +69,8 @@ def scrapy_redis(
 
     gossamer migrate scrapy-redis --spider dmoz --bot example --redis redis://localhost:6379 --dry-run
 
-    Stop the old spiders first. Nothing is deleted; a repeated import adds only new requests. Fingerprints and start
-    URLs stay where they are, and the moved spider reads them there. Requests that cannot be read go to `<key>:dead`,
-    with the reason.
+    Stop the old spiders first. Nothing is deleted; a repeated import adds only new requests. Requests that cannot be
+    read go to `<key>:dead`, with the reason.
     """
     settings = options.load_settings({**given, "frontier": given["frontier"] or redis})
     logs.set_up(settings.log_level, style=settings.log_format)

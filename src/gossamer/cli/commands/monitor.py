@@ -90,14 +90,13 @@ def monitor(
 ) -> None:
     """Show a running service, or jobs on servers, until Ctrl-C. With targets, it shows the jobs of a Scrapy project.
 
-    The picture of the service has its crawls, domains, workers and rates.
+
 
     gossamer monitor
 
     gossamer monitor production http://localhost:6800
 
-    With targets it works with any Scrapyd, and shows the jobs of the Scrapy project of this folder, or of --project. In
-    a project, scrapy monitor does so for all targets of scrapy.cfg.
+    With targets it works with any Scrapyd, and shows the jobs of the project of this folder, or of --project.
     """
     settings = options.load_settings(given)
     if target:

@@ -77,8 +77,7 @@ def export(
 
     gossamer crawls export shop/prices prices.zst
 
-    The file has what waits, what failed and is kept, what the crawl has had, its counts, its options, and the policies
-    of its domains. Sessions and logins are not in it. The crawl stays paused here.
+    Sessions and logins are not in the file. The crawl stays paused here.
     """
     settings = options.load_settings(given)
     if file.exists() and not force:
@@ -138,8 +137,7 @@ def import_crawl(
 
     gossamer crawls import prices.zst --frontier redis://new.example:6379
 
-    The frontier may be a cluster, or have another number of shards. One that has a crawl of this name is refused, and
-    so is one with other crawls that does not come from the same frontier. An import that was interrupted is repeated.
+    An import that was interrupted is repeated.
     """
     settings = options.load_settings(given)
     info, lines = run_loop(import_into(settings, file))

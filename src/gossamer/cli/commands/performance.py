@@ -91,8 +91,8 @@ def top(
 
     gossamer top --data-dir shop/.gossamer prices
 
-    Run it in the folder of the crawl. It shows the processes of gossamer crawl, up, worker and bench spider, and Scrapy
-    processes with the extension gossamer.scrapy.PerformanceView. A narrow terminal shows the first columns.
+    Run it in the folder of the crawl. It shows gossamer's processes, and those of Scrapy with the extension
+    gossamer.scrapy.PerformanceView.
     """
     if metrics and (once or json):
         ending = "--once" if once else "--json"
@@ -235,7 +235,7 @@ def diagnose(
     gossamer diagnose scrapy.log
 
     The processes are those of gossamer top. Run it again after the change: it compares the throughput with what it
-    predicted from the run before, if both are runs of the same spider in the same data directory.
+    predicted from the run before.
     """
     if pages is not None and pages < 1:
         raise BadInput(f"--pages: {pages} is no number of pages. Write 1 or more.")
@@ -447,8 +447,8 @@ def bench_spider(
 
     gossamer bench spider --pipeline block --pipeline-time 0.1 --items 100
 
-    The spider takes items from detail pages, which it finds on index pages. Make each case that gossamer diagnose knows
-    with these options, and watch it in another terminal with gossamer top. Needs the extra scrapy.
+    The spider takes items from detail pages, which it finds on index pages. Watch it in another terminal with gossamer
+    top. Needs the extra scrapy.
     """
     if pipeline not in PIPELINES:
         *others, last = PIPELINES

@@ -84,7 +84,7 @@ _Request = Annotated[
     option(
         "--request",
         metavar="JSON|FILE",
-        help="Requests of crawls of a running service, as for gossamer feed, in place of URLs. Needs --records.",
+        help="Requests of a service, as for gossamer feed, in place of URLs. Needs --records.",
         panel=options.WHAT,
     ),
 ]
@@ -109,8 +109,7 @@ def rebuild(
 
     gossamer rebuild https://example.com -o docs.jsonl
 
-    Pages with a record are not fetched again; the links on them that have no record wait to be fetched. The outputs
-    must hold the bodies of pages, or their links.
+    The outputs must hold the bodies of pages, or their links.
 
     Crawls of a service: gossamer rebuild --request requests.jsonl --records pages.jsonl
 

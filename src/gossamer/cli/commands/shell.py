@@ -63,8 +63,8 @@ def shell(
     """Try selectors on one page, at a Python prompt.
 
     The page is fetched as a crawl would fetch it. At the prompt: page, css("h1::text"), xpath("//h1/text()"),
-    fetch("https://…") for another page, view() to see the page in a browser. With IPython installed (pip install
-    ipython) the prompt completes names and shows documentation.
+    fetch("https://…") for another page, view() to see the page in a browser.  With IPython installed the prompt
+    completes names.
 
     gossamer shell https://example.com
 

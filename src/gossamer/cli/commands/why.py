@@ -51,7 +51,7 @@ CrawlIdOption = Annotated[
     option(
         "--crawl-id",
         metavar="ID",
-        help="Name of the crawl. Unset: the one that has queued or fetched the URL, else the latest one started here.",
+        help="Name of the crawl. Unset: one that has the URL, else the latest one started here.",
         panel=options.WHERE,
         show_default=False,
     ),

@@ -46,8 +46,8 @@ Spiders = Annotated[
     option(
         "--spider",
         metavar="NAME|FILE",
-        help="Work only for this spider: an installed one by its name, or that of a file, shop.py or shop.py:Class. "
-        "Unset: for all that are installed.",
+        help="Work only for this spider: an installed one, shop.py or shop.py:Class. Unset: for all that are "
+        "installed.",
         panel=options.WHAT,
         show_default=False,
     ),

@@ -84,8 +84,7 @@ OPTIONS: dict[str, Option] = {
         "", "Accepted for compatibility. The frontier drops duplicates; a class of your own is refused", _refuse_filter,
     ),
     "SCHEDULER_PERSIST": Option(
-        False, "True: the next run of a finished crawl skips what earlier runs have seen. False: the next run has seen "
-        "nothing. A process that closes never deletes anything that other processes use",
+        False, "True: the next run of a finished crawl skips what earlier runs have seen",
     ),
     "SCHEDULER_FLUSH_ON_START": Option(
         False, "Start with nothing queued and nothing seen. Only the first process flushes; a process that joins "
@@ -95,15 +94,14 @@ OPTIONS: dict[str, Option] = {
         0, "Seconds that a spider without work waits before it closes", _refuse_negative,
     ),
     "SCHEDULER_QUEUE_KEY": Option(
-        QUEUE_KEY, "Names the crawl, as GOSSAMER_CRAWL_ID does: spiders with the same name and key share it. Requests "
-        "that other programs push into this key are read while spiders run",
+        QUEUE_KEY, "Names the crawl, as GOSSAMER_CRAWL_ID does. Requests that other programs push into this key are "
+"read while spiders run",
     ),
     "SCHEDULER_QUEUE_CLASS": Option(
         OURS + "queue.PriorityQueue", "Order of the requests: PriorityQueue, FifoQueue, LifoQueue, or their old names",
     ),
     "SCHEDULER_DUPEFILTER_KEY": Option(
-        DUPEFILTER_KEY, "Key of the fingerprints that scrapy-redis left. Requests in it are not fetched again. It is "
-        "never written",
+        DUPEFILTER_KEY, "Key of the fingerprints that scrapy-redis left. It is never written",
     ),
     "SCHEDULER_DUPEFILTER_CLASS": Option("", "No effect, as in scrapy-redis", _refuse_filter),
     "SCHEDULER_SERIALIZER": Option(
@@ -113,8 +111,7 @@ OPTIONS: dict[str, Option] = {
         False, "Refused when true: the stat `dupefilter/filtered` counts duplicates", _refuse_debug,
     ),
     "REDIS_URL": Option(
-        "", "Server of the start keys, the items and the statistics, and of the frontier where GOSSAMER_FRONTIER is "
-        "not set",
+        "", "Server of the start keys, items and statistics, and of the frontier without GOSSAMER_FRONTIER",
     ),
     "REDIS_HOST": Option("localhost", f"Host {_IN_ADDRESS}"),
     "REDIS_PORT": Option(6379, f"Port {_IN_ADDRESS}", _refuse_below_one),
@@ -124,8 +121,8 @@ OPTIONS: dict[str, Option] = {
         False, "`make_request_from_data` and `self.server` get text instead of bytes",
     ),
     "REDIS_PARAMS": Option(
-        {}, "Parameters of redis-py. Supported for all connections: address, user and password, TLS, and the two "
-        "timeouts. Pool and retry parameters affect `self.server` only. `redis_cls` is refused",
+        {}, "Parameters of redis-py: address, user and password, TLS, and the two timeouts; others affect "
+"`self.server` only. `redis_cls` is refused",
     ),
     "REDIS_ITEMS_KEY": Option(ITEMS_KEY, "Key of the list to which RedisPipeline appends items"),
     "REDIS_ITEMS_SERIALIZER": Option(
@@ -136,15 +133,14 @@ OPTIONS: dict[str, Option] = {
         "all processes, and start again with a new crawl",
     ),
     "STATS_KEY": Option(
-        STATS_KEY, "Key of the hash of the merged statistics. It is kept for a week after the last change",
+        STATS_KEY, "Key of the merged statistics, for a week after the last change",
     ),
     "REDIS_START_URLS_KEY": Option(START_KEY, "Key of the start messages"),
     "REDIS_START_URLS_AS_SET": Option(
-        False, "The start key is a set. Only used for an empty key; otherwise its actual type counts",
+        False, "The start key is a set, if it is empty; otherwise its actual type counts",
     ),
     "REDIS_START_URLS_AS_ZSET": Option(
-        False, "The start key is a sorted set, highest score first. Only used for an empty key; otherwise its actual "
-        "type counts",
+        False, "The start key is a sorted set, highest score first, if it is empty",
     ),
     "REDIS_START_URLS_BATCH_SIZE": Option(
         None, "Maximum number of start messages taken at once. Unset: CONCURRENT_REQUESTS", _refuse_below_one,
