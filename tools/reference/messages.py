@@ -202,11 +202,11 @@ def _type(part: dict[str, Any]) -> str:
     if isinstance(part["type"], list):
         return " or ".join(_KINDS.get(kind, str(kind)) for kind in part["type"])
     if part["type"] == "array":
-        each = ", without duplicates" if part.get("uniqueItems") else ""
+        distinct = "distinct " if part.get("uniqueItems") else ""
         most = f", at most {part['maxItems']}" if "maxItems" in part else ""
         if "enum" in part["items"]:
-            return f"list of {_type(part['items']).removeprefix('one of ')}{each}{most}"
-        return f"list of {_KINDS[part['items']['type']]}s{each}{most}"
+            return f"list of {distinct}{_type(part['items']).removeprefix('one of ')}{most}"
+        return f"list of {distinct}{_KINDS[part['items']['type']]}s{most}"
     return _KINDS[part["type"]] + _range(part)
 
 

@@ -27,7 +27,6 @@ _MANY = 6
 """Number of commands from which an option that they share is explained at the end."""
 _SHARED = "[many commands](#shared-options)"
 _CRAWL = "gossamer crawl"
-_TABLE = ("| option | meaning |", "|---|---|")
 MADE = "<!-- Made by `python -m tools.reference`; do not edit. -->"
 
 
@@ -60,29 +59,34 @@ def _description(app: FastAPI) -> str:
 
 def cli_page() -> str:
     """docs/reference/cli.md."""
-    lines = [MADE, "", "# Command line", "", "Every command, and every option with its meaning and its default.", ""]
+    lines = [
+        *(MADE, "", "# Command line", ""),
+        "Every command, and every option with its meaning and its default. [Exit codes](exit-codes.md) mean the same",
+        "for all commands.",
+        "",
+    ]
     for title, names in COMMAND_GROUPS.items():
         lines += [f"- **{title}**: {' · '.join(map(_linked, names))}"]
     lines.append("")
     places = _places()
     for command in all_commands():
         lines += _command(command, places)
-    lines += ["## Shared options", "", "Many commands have these.", "", *_TABLE]
-    lines += [row for row, place in places.items() if place == _SHARED]
+    lines += ["## Shared options", "", "Many commands have these.", ""]
+    lines += [line for line, place in places.items() if place == _SHARED]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _places() -> dict[str, str]:
-    """Return where each row of an option stands, as a link: at `gossamer crawl`, at the end if many commands share it,
-    else at the first command that has it."""
+    """Return where the line of each option stands, as a link: at `gossamer crawl`, at the end if many commands share
+    it, else at the first command that has it."""
     commands = sorted(all_commands(), key=lambda one: one.path != _CRAWL)
-    rows_of = {command.path: [_row(one) for one in command.parameters if not one.is_argument] for command in commands}
-    counts = Counter(row for rows in rows_of.values() for row in rows)
+    lines_of = {command.path: [_line(one) for one in command.parameters if not one.is_argument] for command in commands}
+    counts = Counter(line for options in lines_of.values() for line in options)
     places: dict[str, str] = {}
-    for path, options in rows_of.items():
-        for row in options:
-            is_shared = path != _CRAWL and counts[row] >= _MANY
-            places.setdefault(row, _SHARED if is_shared else f"[{path}](#{path.replace(' ', '-')})")
+    for path, options in lines_of.items():
+        for line in options:
+            is_shared = path != _CRAWL and counts[line] >= _MANY
+            places.setdefault(line, _SHARED if is_shared else f"[{path}](#{path.replace(' ', '-')})")
     return places
 
 
@@ -115,7 +119,7 @@ def _flags() -> dict[str, str]:
     for option, (setting, field, _) in OPTIONS.items():
         for (name, text), one in helps.items():
             if name == option and _unnamed(text).startswith(f"{_unnamed(field.description)}."):
-                page = places[_row(one)].partition("(")[2].rstrip(")")
+                page = places[_line(one)].partition("(")[2].rstrip(")")
                 found[setting] = f"[`{one.flags[0]}`](cli.md{page})"
     return found
 
@@ -154,14 +158,14 @@ def _linked(name: str) -> str:
 
 
 def _command(command: ProgramCommand, places: Mapping[str, str]) -> Iterator[str]:
-    """Yield the section of a command. `places`: where the row of each option stands."""
+    """Yield the section of a command. `places`: where the line of each option stands."""
     yield f"## {command.path}"
     yield ""
     if usage := " ".join(one.metavar for one in command.parameters if one.is_argument):
         yield f"`{command.path} {usage} [options]`"
         yield ""
     for text in command.paragraphs:
-        if text == command.path:
+        if text == command.path or text.startswith("Exit code: "):
             continue
         yield f"    {text}" if is_command_line(text) else _escaped(text)
         yield ""
@@ -171,15 +175,14 @@ def _command(command: ProgramCommand, places: Mapping[str, str]) -> Iterator[str
     for one in command.parameters:
         if one.is_argument:
             continue
-        if (place := places[row := _row(one)]) == here:
-            panels.setdefault(one.description.panel, []).append(row)
+        if (place := places[line := _line(one)]) == here:
+            panels.setdefault(one.description.panel, []).append(line)
         else:
             elsewhere.setdefault(place, []).append(f"`{one.flags[0]}`")
     for panel, options in panels.items():
         if len(panels) > 1:
             yield f"### {panel}"
             yield ""
-        yield from _TABLE
         yield from options
         yield ""
     parts = []
@@ -196,18 +199,13 @@ def _command(command: ProgramCommand, places: Mapping[str, str]) -> Iterator[str
 
 def _options_of(places: Mapping[str, str], place: str) -> list[str]:
     """Return the first flags of the options that stand at a place."""
-    return [f"`{re.findall(r'[`>](-[-a-z0-9]+)', row)[0]}`" for row, found in places.items() if found == place]
+    return [f"`{re.findall(r'`(-[-a-z0-9]+)', line)[0]}`" for line, found in places.items() if found == place]
 
 
-def _row(one: Parameter) -> str:
-    """Return the row of an option."""
+def _line(one: Parameter) -> str:
+    """Return the line of an option."""
     metavar = f" {one.metavar}" if one.metavar else ""
-    return f"| {_code(', '.join(one.flags) + metavar)} | {_cell(one.help)} |"
-
-
-def _code(text: str) -> str:
-    """Return code for a cell. A bar needs an entity, which backticks would show as it is written."""
-    return f"<code>{_cell(text)}</code>" if "|" in text else f"`{text}`"
+    return f"- `{', '.join(one.flags)}{metavar}`: {_escaped(' '.join(one.help.split()))}"
 
 
 def _cell(text: str) -> str:

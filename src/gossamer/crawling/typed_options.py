@@ -114,7 +114,7 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     page; the first of these URLs is fetched."""
     pattern_max_pages: int
     """Largest number of pages, in each worker process, whose URLs differ only in numbers, tokens and values of query
-    parameters, such as those of a calendar without end. Unset: no limit."""
+    parameters, as in a calendar without end. Unset: no limit."""
     path_repeats: int
     """Do not follow links, such as relative ones without end, whose path repeats more of its segments than this number;
     /a/b/a/b repeats two."""
@@ -207,8 +207,8 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """With recrawl, number of the last versions of each page that the index keeps; gossamer changes --diff compares
     them."""
     index: PathLike
-    """Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for workers on
-    several machines, or for all crawls of a service. Empty: a file in the data directory."""
+    """Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for several
+    machines or a service. Empty: a file in the data directory."""
     robots_patience: float
     """Seconds for which requests wait for a robots.txt that a site answers with 5xx or not at all. Unset: 300; a day
     for the workers of a service."""

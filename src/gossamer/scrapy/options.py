@@ -100,9 +100,9 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "GOSSAMER_FRESH": (
         False,
-        "Incremental runs: True: pages that are as they were in an earlier run give no items, and are asked for by "
-        "conditional requests; all: all pages are handled, for example after a change of the spider, and remembered. "
-        "Only responses with the status 200 to GET requests are remembered",
+        "Incremental runs. True: pages that are as in an earlier run give no items; all: all pages are "
+        "handled, for example after a change of the spider. Only responses with the status 200 to GET "
+        "requests are remembered",
     ),
     "GOSSAMER_FRESH_INDEX": (
         "",
@@ -111,9 +111,9 @@ PROJECT_SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "GOSSAMER_FRESH_LEVEL": (
         "bytes",
-        "Difference by which a page has changed: any of its bytes; of its main text, without scripts, menus, headers, "
-        "footers, times and forms (text: not for items from attributes or scripts); of the items that its callback "
-        "yields (items: the callback runs unless the page answered 304, so add the time of the fetch in a pipeline)",
+        "Difference by which a page has changed. bytes: any; text: of its main text (not for items from "
+        "attributes or scripts); items: of the items that its callback yields, which runs unless the page"
+        " answered 304 (add the time of the fetch in a pipeline)",
     ),
     "GOSSAMER_PERFORMANCE_LOG": (
         5.0,

@@ -149,7 +149,7 @@ class CrawlSettings(SettingGroup):
     pattern_max_pages: _PatternPages | None = field_of(
         None,
         "Largest number of pages, in each worker process, whose URLs differ only in numbers, tokens and "
-        "values of query parameters, such as those of a calendar without end. Unset: no limit",
+        "values of query parameters, as in a calendar without end. Unset: no limit",
         option=SettingOption(WHAT, "N", field="pattern_max_pages"),
     )
     path_repeats: Annotated[int, integers(0, 1000)] = field_of(
@@ -478,8 +478,8 @@ class CrawlSettings(SettingGroup):
     )
     index: str = field_of(
         "",
-        "Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for workers "
-        "on several machines, or for all crawls of a service. Empty: a file in the data directory",
+        "Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE"
+        " for several machines or a service. Empty: a file in the data directory",
         option=SettingOption(WHERE, "PATH|URL", python_type="PathLike"),
     )
     allow_private: bool = field_of(

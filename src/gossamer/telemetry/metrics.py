@@ -50,14 +50,13 @@ PROXY_FAILURES: Final = MetricInfo(
     "gossamer_proxy_failures_total",
     "counter",
     ("kind",),
-    "Failures of proxies: unusable (the proxy), refused (by or for one site), no_response",
+    "Failures of proxies: unusable, refused (by or for one site), no_response",
 )
 FAULTY_RESPONSES: Final = MetricInfo(
     "gossamer_faulty_responses_total",
     "counter",
     ("fault",),
-    "Responses with faults of the server that did not lose them: status_line, header_line, content_length, "
-    "content_encoding, body",
+    "Responses read in spite of faults: status_line, header_line, content_length, content_encoding, body",
 )
 ITEMS: Final = MetricInfo("gossamer_items_total", "counter", (), "Items that spiders extracted")
 RECEIVED: Final = MetricInfo(
@@ -100,8 +99,7 @@ BROWSERS_ENDED: Final = MetricInfo(
     "gossamer_browsers_ended_total",
     "counter",
     ("reason",),
-    "Browsers that have ended: retired (after many pages, a long time, or with much memory) or crashed (by themselves, "
-    "or killed because they did not answer)",
+    "Browsers that have ended: retired (pages, time or memory) or crashed (also killed without an answer)",
 )
 REQUESTS: Final = MetricInfo(
     "gossamer_requests_total",
@@ -115,8 +113,8 @@ HISTORY: Final = MetricInfo(
     "gossamer_history_messages_total",
     "counter",
     ("kind",),
-    "Messages that the historian has taken: ended (ends of runs), failed (examples of failed requests), refused (not "
-    "recorded, because the database refuses them: they are dead letters)",
+    "Messages that the historian has taken: ended (ends of runs), failed (examples), refused (by the "
+    "database: dead letters)",
 )
 RECLAIMED: Final = MetricInfo("gossamer_reclaimed_total", "counter", (), "Requests reclaimed from dead workers")
 TRIMMED: Final = MetricInfo(
@@ -143,8 +141,8 @@ HTTP_CLOSED: Final = MetricInfo(
     "gossamer_http_closed_total",
     "counter",
     ("reason",),
-    "Connections that the API closed because the client was too slow (first_byte, head, body, unread) or a newer "
-    "connection needed the place (crowded), and requests refused because too many were being answered (busy)",
+    "Connections that the API closed because the client was too slow (first_byte, head, body, unread)"
+    " or a newer one needed the place (crowded), and requests refused for too many others (busy)",
 )
 # Processes with a performance view: those of a data directory. Their measurements are summed by the name of the spider
 # or the pool.

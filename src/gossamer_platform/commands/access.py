@@ -140,8 +140,8 @@ def make_token(
         option(
             "--scope",
             metavar="|".join(_SCOPES),
-            help="What it permits: read; run (and cancel) jobs; deploy, which is running code; admin. Each includes "
-            "those before it. node: only what `gossamer node` needs, for the first node that uses it.",
+            help="What it permits: read; run (and cancel) jobs; deploy, which is running code; admin. Each "
+            "includes those before it. node: one `gossamer node`, the first that uses it.",
         ),
     ] = "read",
     days: Annotated[

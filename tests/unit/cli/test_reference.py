@@ -68,10 +68,10 @@ def test_the_flag_that_stands_for_a_meaning_is_where_its_link_leads() -> None:
     for flag, anchor in links:
         title = anchor.replace("-", " ")
         section = next(one for one in page.split("\n## ") if one.lower().startswith(f"{title}\n"))
-        assert re.search(rf"^\| (`|<code>){flag}[`, ]", section, re.MULTILINE), (flag, anchor)
+        assert re.search(rf"^- `{flag}[`, ]", section, re.MULTILINE), (flag, anchor)
 
 
 def test_every_option_of_the_reference_shows_the_value_that_it_takes() -> None:
     page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
-    assert [line for line in page.splitlines() if line.startswith("| <code>--environment shared")]
-    assert not [line for line in page.splitlines() if re.match(r"\| `[^`]* `", line)]
+    assert [line for line in page.splitlines() if line.startswith("- `--environment shared|isolated`")]
+    assert not [line for line in page.splitlines() if re.match(r"- `[^`]* `", line)]
