@@ -34,7 +34,7 @@ class NewWebhookModel(RequestModel):
     """A webhook to create."""
 
     url: _Url
-    """Address that gets the events, by POST."""
+    """Address that gets the events, by POST. Redirects count as failures; proxies of the environment are not used."""
     events: _Events
     """Kinds of events."""
     project: Annotated[str, Field(max_length=200)] = ""
