@@ -29,13 +29,23 @@ from gossamer.telemetry import logs
 
 _PR_SET_PDEATHSIG = 1  # Linux' number: fixed
 _LIMIT_SECONDS = 60.0
-_KEEP_HELP = (
-    "Keep logs for this time: 30d for days after the end of a job, 100 for the latest jobs of each spider, 30d,100 or "
-    "all. A project may have limits of its own."
-)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SLOTS_PER_CPU = 4
 
+_KeepLogs = Annotated[
+    str,
+    option(
+        "--keep-logs",
+        metavar="LIMIT",
+        help="Keep logs for this time: 30d for days after the end of a job, 100 for the latest jobs of each spider, "
+        "30d,100 or all. A project may have limits of its own.",
+    ),
+]
+_KeepItems = Annotated[str, option("--keep-items", metavar="LIMIT", help="Keep items for this time, as --keep-logs.")]
+_KeepJobs = Annotated[
+    str,
+    option("--keep-jobs", metavar="LIMIT", help="Keep ended jobs with all their files for this time, as --keep-logs."),
+]
 _ScrapydConf = Annotated[
     list[Path] | None,
     option(
@@ -117,16 +127,9 @@ def manager(
         int | None, option("--port", metavar="PORT", min=0, max=65535, help="Listen at this port. Default: 6800.")
     ] = None,
     node_limit: _NodeLimit = _LIMIT_SECONDS,
-    keep_logs: Annotated[str, option("--keep-logs", metavar="LIMIT", help=_KEEP_HELP)] = "all",
-    keep_items: Annotated[
-        str, option("--keep-items", metavar="LIMIT", help="Keep items for this time, as --keep-logs.")
-    ] = "all",
-    keep_jobs: Annotated[
-        str,
-        option(
-            "--keep-jobs", metavar="LIMIT", help="Keep ended jobs with all their files for this time, as --keep-logs."
-        ),
-    ] = "all",
+    keep_logs: _KeepLogs = "all",
+    keep_items: _KeepItems = "all",
+    keep_jobs: _KeepJobs = "all",
     crawl_service: Annotated[
         str | None,
         option(
