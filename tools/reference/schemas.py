@@ -5,7 +5,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from gossamer.model.record import ItemRecord, PageRecord
 from gossamer.sinks.spool import parquet_schema
 
 BEGIN = "<!-- columns: made by `python -m tools.reference` -->"
@@ -59,13 +58,13 @@ def pandas_columns() -> str:
 
 
 def columns_table() -> str:
-    """Return the table of all columns in Markdown."""
-    pages, items = PageRecord.__struct_fields__, ItemRecord.__struct_fields__
-    lines = [BEGIN, "", "| column | in | Spark | DuckDB | pandas |", "|---|---|---|---|---|"]
+    """Return the table of all columns in Markdown, those of the same types in one row."""
+    columns: dict[str, list[str]] = {}
     for field in parquet_schema():
-        where = " and ".join(word for word, names in (("pages", pages), ("items", items)) if field.name in names)
         types = (spark_type(field.type), duckdb_type(field.type), pandas_type(field.type))
-        lines.append(f"| `{field.name}` | {where} | {' | '.join(f'`{one}`' for one in types)} |")
+        columns.setdefault(" | ".join(f"`{one}`" for one in types), []).append(f"`{field.name}`")
+    lines = [BEGIN, "", "| columns | Spark | DuckDB | pandas |", "|---|---|---|---|"]
+    lines += [f"| {', '.join(names)} | {types} |" for types, names in columns.items()]
     return "\n".join([*lines, "", END])
 
 
