@@ -1,5 +1,6 @@
 """What every test run needs."""
 
+import gc
 import os
 import signal
 import sys
@@ -26,6 +27,19 @@ hypothesis.settings.register_profile(
     "gossamer", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("gossamer")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the tests and their modules: half a gigabyte of objects that stay until the end, and
+    that it would look through again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """At the end they are released like the rest."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(wrapper=True)
