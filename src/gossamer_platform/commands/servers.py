@@ -95,20 +95,21 @@ _Labels = Annotated[
         show_default=False,
     ),
 ]
+_Store = Annotated[
+    str,
+    option(
+        "--store",
+        metavar="DIR|URL",
+        help="Folder or fsspec address (s3://bucket/prefix) for versions, logs and items, which all managers "
+        "must see; also for the database if there is no --database.",
+    ),
+]
 
 
 @options.takes("log_level", "log_format")
 def manager(
     *,
-    store: Annotated[
-        str,
-        option(
-            "--store",
-            metavar="DIR|URL",
-            help="Folder or fsspec address (s3://bucket/prefix) for versions, logs and items, which all managers "
-            "must see; also for the database if there is no --database.",
-        ),
-    ] = "gossamer-store",
+    store: _Store = "gossamer-store",
     database: Annotated[
         str | None,
         option(
