@@ -17,6 +17,7 @@ from lxml import html as lxml_html
 from gossamer.fakeweb import FakeWeb, WebSpec
 from tests.acceptance.test_properties import PROJECT
 from tests.servers.crawling import gossamer
+from tests.servers.nursery import SCRAPY, Reared
 
 INDEXES = 3
 PAGE_FIELDS = ("title", "price", "description", "address", "image_urls", "url")
@@ -43,16 +44,10 @@ def scrapy_items(folder: Path, site: str, spider: str) -> list[dict[str, Any]]:
         "PATH": "/usr/bin:/bin", "ESTATE_URL": site, "SCRAPY_SETTINGS_MODULE": "properties.settings",
         "PYTHONPATH": str(PROJECT),
     }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "scrapy", "crawl", spider, "-O", str(folder / "scrapy.json")],
-        cwd=PROJECT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    arguments = ["crawl", spider, "-O", str(folder / "scrapy.json")]
+    log = folder / "scrapy.log"
+    with Reared(SCRAPY, arguments, environment=environment, log=log, folder=PROJECT) as process:
+        assert process.wait(100) == 0, log.read_text()[-3000:]
     found = json.loads((folder / "scrapy.json").read_text())
     return sorted(({name: item.get(name) for name in PAGE_FIELDS} for item in found), key=lambda item: item["url"])
 

@@ -5,9 +5,11 @@ request whose submission has expired is noticed, is the frontier's own affair, b
 its queue's order and within every budget. AssertionError: the frontier broke a promise.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 
 from gossamer.frontier.base import AddResult, RedirectPermit
 from gossamer.frontier.lifecycle import FINAL, RequestEvent, RequestStatus, advance
@@ -362,14 +364,14 @@ class Model:
         alike = [
             entry
             for entry in run.entries
-            if entry.waiting
-            and (entry.spider, entry.domain, entry.url, entry.priority, entry.depth, entry.attempt, entry.payload)
-            == (lease.spider, lease.domain, lease.url, lease.priority, lease.depth, lease.attempt, lease.payload)
+            if entry.url == lease.url
+            and entry.waiting
+            and (entry.spider, entry.domain, entry.priority, entry.depth, entry.attempt, entry.payload)
+            == (lease.spider, lease.domain, lease.priority, lease.depth, lease.attempt, lease.payload)
             and (entry.terms, self.deaths(entry), entry.render) == (lease.terms, lease.deaths, lease.render)
             and entry.request_id in (None, lease.request_id)
         ]
-        same_url = [e for e in run.entries if (e.spider, e.url) == (lease.spider, lease.url)]
-        assert alike, f"{lease} was handed out; known of this URL: {same_url}"
+        assert alike, f"{lease} was handed out; known of this URL: {[e for e in run.entries if e.url == lease.url]}"
         known = [entry for entry in alike if entry.request_id is not None] or alike
         return next((e for e in known if e.loose or e in run.next_out(e, now)), known[0])
 
@@ -386,33 +388,32 @@ class Model:
         assert not self.politeness.closed(entry.domain, now), f"{what}: its domain is closed"
         if not entry.loose:
             assert entry in run.next_out(entry, now), f"{what}: not its turn, {run.next_out(entry, now)} come first"
-        for other_run, other in self.leasable(worker, now):
+        for other_run, other in self.leasable(worker, now, above=entry.priority):
             same_place = (other.domain, other.spider, other.render) == (entry.domain, entry.spider, entry.render)
             if same_place and not other.loose:
-                plain = other_run.plain(other)
-                assert not plain or other.priority <= entry.priority, f"{other.url} comes before {what}"
+                assert not other_run.plain(other), f"{other.url} comes before {what}"
 
-    def leasable(self, worker: ModelWorker, now: float) -> Iterator[tuple[ModelRun, Entry]]:
-        """Queued entries which this worker may have, its domain's budget aside."""
+    def leasable(
+        self, worker: ModelWorker, now: float, *, above: float = -math.inf
+    ) -> Iterator[tuple[ModelRun, Entry]]:
+        """Queued entries above this priority which this worker may have, its domain's budget aside."""
         for run in self.runs.values():
             if run.crawl.pool != worker.pool:
                 continue
             for entry in run.entries:
+                if entry.priority <= above or entry.status in FINAL:
+                    continue
                 due = entry.status is RequestStatus.QUEUED or (
                     entry.status is RequestStatus.LATER and entry.due <= now - 0.002
                 )
                 served = entry.spider in worker.spiders and entry.render in worker.lanes
-                wanted = served and run.refusal(entry.spider) is None
-                if due and wanted and not run.doomed(entry, now):
+                if due and served and run.refusal(entry.spider) is None and not run.doomed(entry, now):
                     yield run, entry
 
     def overdue(self, worker: ModelWorker, now: float) -> list[Entry]:
         """What nothing holds back: after enough leases that came back empty there must be none."""
-        return [
-            entry
-            for run, entry in self.leasable(worker, now)
-            if run.plain(entry) and self.politeness.surely_free(entry.domain, now)
-        ]
+        is_free = cache(partial(self.politeness.surely_free, now=now))
+        return [entry for run, entry in self.leasable(worker, now) if run.plain(entry) and is_free(entry.domain)]
 
     def hop(
         self, worker: ModelWorker, lease: Lease, fingerprint: int, payload: bytes, answer: RedirectPermit, now: float

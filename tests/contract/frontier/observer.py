@@ -120,24 +120,32 @@ class StepObserver:
     def __init__(self) -> None:
         self.seen: defaultdict[str, set[Step]] = defaultdict(set)
         """Steps that one request took alone, by script."""
+        self.alone = True
+        """False: others may change the counters too, so they are read before each script as well."""
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._last: dict[str, Rows] = {}
+        """What the last script of each shard left, by the shard's base."""
 
     def watch(self, shards: Shards) -> Self:
         self._shards = shards
         return self
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("command", "everywhere"):  # which tests change counters with
+            self._last.clear()
         return getattr(self._shards, name)
 
     async def call(self, shard: int, script: Script, keys: Any, *arguments: Any, **options: Any) -> Any:
         if _only_reads(script):
             return await self._shards.call(shard, script, keys, *arguments, **options)
         async with self._locks[shard]:
-            before = await self._rows(keys[0])
+            before = self._last.pop(keys[0], None) if self.alone else None
+            if before is None:
+                before = await self._rows(keys[0])
             try:
                 return await self._shards.call(shard, script, keys, *arguments, **options)
             finally:
-                after = await self._rows(keys[0])
+                after = self._last[keys[0]] = await self._rows(keys[0])
                 if before != after:
                     changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
                     self._judge(script.name, _counts(before, changed), _counts(after, changed))

@@ -49,6 +49,7 @@ class Stage:
         self.prefix = f"t{next(_numbers)}"
         self.connections: list[LossyConnection] = []
         self.frontiers: list[ValkeyFrontier] = []
+        self._observers: list[StepObserver] = []
 
     async def frontier(self, *, observer: StepObserver | None = None, **options: Any) -> ValkeyFrontier:
         """Another client of the same frontier. `observer`: sees every script that it runs."""
@@ -64,6 +65,10 @@ class Stage:
             await shards.close()
             raise
         self.connections.append(connection)
+        if observer is not None:
+            self._observers.append(observer)
+        for one in self._observers:
+            one.alone = len(self.connections) == 1
         self.frontiers.append(frontier)
         return frontier
 

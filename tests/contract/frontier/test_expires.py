@@ -14,7 +14,7 @@ from gossamer.model.request import Outcome, Settlement
 from .asking import a_batch, a_crawl
 from .pair import Pair
 
-CRAWLS = 200
+CRAWLS = 60
 LIFE = 4.0
 """Seconds until a crawl expires."""
 

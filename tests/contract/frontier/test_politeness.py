@@ -377,8 +377,7 @@ async def test_a_crawl_that_must_wait_for_itself_holds_up_no_other_domain(pair: 
     await pair.check()
 
 
-@pytest.mark.parametrize("first", ["link", "other"])
-@pytest.mark.parametrize("pause", [1, 11, 100])
+@pytest.mark.parametrize(("first", "pause"), [("link", 1), ("other", 11), ("link", 100), ("other", 100)])
 async def test_a_slow_wish_comes_back_when_its_time_has_come(pair: Pair, first: str, pause: float) -> None:
     """Whoever leased from the domain meanwhile, and however long nobody did."""
     await fill(pair, 5, name="slow", rate=Rate(1, 10.0))
@@ -393,11 +392,14 @@ async def test_a_slow_wish_comes_back_when_its_time_has_come(pair: Pair, first: 
     for spider in (first, "link", "other"):
         await leased(pair, workers[spider])
         await pair.pass_time(1)
+    slow = pair.model.runs[a_crawl("slow").id]
     for _ in range(14):
+        if slow.fetched() == 5:
+            break
         for spider in (first, "link", "other"):
             await leased(pair, workers[spider])
         await pair.pass_time(11)
-    assert pair.model.runs[a_crawl("slow").id].fetched() == 5
+    assert slow.fetched() == 5
     await pair.check()
 
 

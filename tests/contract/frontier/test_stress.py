@@ -3,14 +3,13 @@
 import asyncio
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from gossamer.model.crawl import CrawlState, DomainPolicy, Terms
+from tests.servers.nursery import Reared
 
 from .asking import a_batch, a_crawl
 from .graph import ends_rendered, reachable, url
@@ -18,23 +17,27 @@ from .stage import Stage
 
 WORKERS = 4
 KILLS = 5
-TESTS = Path(__file__).parents[2]
+ONE_LANE = ("one",) * WORKERS
+TWO_LANES = ("plain", "both", "browser", "both")
 
 
-def start(stage: Stage, log: Path, lanes: str) -> subprocess.Popen[bytes]:
-    path = os.pathsep.join([str(TESTS), *sys.path])
-    arguments = [stage.server.address, stage.prefix, str(log), lanes]
-    command = [sys.executable, "-m", "contract.frontier.worker_process", *arguments]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
+def start(stage: Stage, settled: Path, lanes: str) -> Reared:
+    arguments = [stage.server.address, stage.prefix, str(settled), lanes]
+    module = "tests.contract.frontier.worker_process"
+    log = settled.parents[1] / f"{settled.name}.log"
+    return Reared(module, arguments, environment=os.environ, log=log, libraries="commands")
 
 
 def written(folder: Path) -> Counter[str]:
     """What the workers say they settled, and how often."""
-    return Counter(line for log in folder.iterdir() for line in log.read_text().splitlines())
+    return Counter(line for file in folder.iterdir() for line in file.read_text().splitlines())
 
 
 @pytest.mark.parametrize(
-    "lanes", [("one",) * WORKERS, ("plain", "both", "browser", "both")], ids=["one lane", "two lanes"]
+    ("stage", "lanes"),
+    [("single", ONE_LANE), ("sharded", TWO_LANES), ("cluster", ONE_LANE), ("cluster", TWO_LANES)],
+    ids=["single-one lane", "sharded-two lanes", "cluster-one lane", "cluster-two lanes"],
+    indirect=["stage"],
 )
 async def test_killed_workers_lose_nothing(stage: Stage, tmp_path: Path, lanes: tuple[str, ...]) -> None:
     """Every page is settled exactly once in the end, whoever dies when, and the run finishes once. With two lanes, some
@@ -48,9 +51,11 @@ async def test_killed_workers_lose_nothing(stage: Stage, tmp_path: Path, lanes: 
     domain, path = url(0)
     await frontier.add(run, Terms(), [a_batch(domain, [path])], seeds=True)
     expected = reachable(0)
-    workers: list[subprocess.Popen[bytes]] = []
+    folder = tmp_path / "settled"
+    folder.mkdir()
+    workers: list[Reared] = []
     try:
-        workers = [start(stage, tmp_path / f"{number}", lanes[number]) for number in range(WORKERS)]
+        workers = [start(stage, folder / f"{number}", lanes[number]) for number in range(WORKERS)]
         kills, seen_done = 0, 0
         states = [CrawlState.RUNNING]
         async with asyncio.timeout(100):
@@ -66,7 +71,7 @@ async def test_killed_workers_lose_nothing(stage: Stage, tmp_path: Path, lanes: 
                     victim = chance.randrange(WORKERS)
                     workers[victim].kill()
                     workers[victim].wait()
-                    workers[victim] = start(stage, tmp_path / f"{victim}-{kills}", lanes[victim])
+                    workers[victim] = start(stage, folder / f"{victim}-{kills}", lanes[victim])
                 await asyncio.sleep(0.01)
             for worker in workers:
                 assert await asyncio.to_thread(worker.wait) == 0
@@ -80,7 +85,7 @@ async def test_killed_workers_lose_nothing(stage: Stage, tmp_path: Path, lanes: 
     assert (info.total().added, info.total().fetched, info.seen) == (len(expected),) * 3
     rendered = sum(map(ends_rendered, expected)) if "browser" in lanes else 0
     assert (info.rendering.added, info.rendering.fetched) == (rendered, rendered)
-    settled = written(tmp_path)
+    settled = written(folder)
     assert not [page for page, times in settled.items() if times > 1], "settled twice"
     # What a killed worker settled and could not write down any more is missing here and counted above.
     assert set(settled) <= {f"https://{url(page)[0]}/{page}" for page in expected}

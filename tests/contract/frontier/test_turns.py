@@ -17,8 +17,8 @@ from .pair import Pair
 from .stage import Stage
 
 DOMAIN = "a.test"
-STEP_SECONDS = 0.01
-MANY = 1500
+STEP_SECONDS = 0.0125
+MANY = 500
 UNSPACED = Rate(1_000_000, 0.001, moderated=False)
 
 
@@ -84,17 +84,18 @@ class Sites:
                 await self.pair.fetch(worker, [flying.popleft()[1] for _ in range(len(flying))])
 
 
-@pytest.mark.parametrize("own_pools", [True, False], ids=["own pools", "one pool"])
-@pytest.mark.parametrize("slow_first", [True, False], ids=["slow first", "fast first"])
 @pytest.mark.parametrize(
-    ("fast", "policy"),
+    ("fast", "policy", "slow_first", "own_pools"),
     [
-        (UNSPACED, None),
-        (Rate(20, 1.0), None),
-        (UNSPACED, DomainPolicy(hits=20, window_seconds=1.0, concurrency=4)),
-        (None, DomainPolicy(hits=20, window_seconds=1.0, concurrency=4)),
+        (UNSPACED, None, True, True),
+        (UNSPACED, None, False, False),
+        (Rate(20, 1.0), None, True, False),
+        (Rate(20, 1.0), None, False, True),
+        (UNSPACED, DomainPolicy(hits=20, window_seconds=1.0, concurrency=4), True, True),
+        (UNSPACED, DomainPolicy(hits=20, window_seconds=1.0, concurrency=4), False, False),
+        (None, DomainPolicy(hits=20, window_seconds=1.0, concurrency=4), True, False),
+        (None, DomainPolicy(hits=20, window_seconds=1.0, concurrency=4), False, True),
     ],
-    ids=["unspaced", "20/s", "unspaced beside a policy", "the policy's rate"],
 )
 async def test_a_slow_crawl_gets_its_rate_beside_a_fast_one(
     pair: Pair, fast: Rate | None, policy: DomainPolicy | None, slow_first: bool, own_pools: bool

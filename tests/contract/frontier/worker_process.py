@@ -9,11 +9,12 @@ import asyncio
 import sys
 from pathlib import Path
 
-from contract.frontier.asking import a_batch, of_living
-from contract.frontier.graph import begins_rendered, ends_rendered, links, url
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState
 from gossamer.model.request import Lease, Outcome, Settlement
+
+from .asking import a_batch, of_living
+from .graph import begins_rendered, ends_rendered, links, url
 
 HEARTBEAT_SECONDS = 0.5
 CRAWL = CrawlId("app", "stress")
@@ -25,7 +26,7 @@ def settlement(lease: Lease, *, moves: bool) -> Settlement:
     return Settlement(lease, Outcome.SWITCHED if is_wrong else Outcome.FETCHED)
 
 
-async def main(address: str, prefix: str, log: Path, lanes: str) -> None:
+async def work(address: str, prefix: str, log: Path, lanes: str) -> None:
     moves = lanes != "one"
     frontier = await ValkeyFrontier.connect(address, prefix=prefix, dead_after_seconds=HEARTBEAT_SECONDS)
     seat = await frontier.open_leaseholder(
@@ -56,5 +57,5 @@ async def main(address: str, prefix: str, log: Path, lanes: str) -> None:
     await frontier.close()
 
 
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]))
+def main() -> None:
+    asyncio.run(work(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]))
