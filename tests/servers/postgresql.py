@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import psycopg
+from sqlalchemy.engine import make_url
 
 from tests.servers.process import ServerProcess
 from tests.servers.program import require
@@ -65,10 +67,13 @@ class PostgreSql(ServerProcess):
         psutil.wait_procs(processes, timeout=30)
         (self.folder / "data/postmaster.pid").unlink(missing_ok=True)
 
-    def new_database(self) -> str:
-        """Create an empty database, and return its SQLAlchemy URL."""
+    def new_database(self, *, like: str | None = None) -> str:
+        """Create a database, and return its SQLAlchemy URL. `like`: URL of the one to copy, which has no clients. None:
+        the new one is empty."""
         name = f"test_{uuid.uuid4().hex}"
-        self._run("createdb", "-h", str(self.folder), "-U", "postgres", name)
+        template = make_url(like).database if like else "template1"
+        with psycopg.connect(host=str(self.folder), user="postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy".encode())
         return f"postgresql+psycopg://postgres@/{name}?host={self.folder}"
 
     def _answers(self) -> bool:

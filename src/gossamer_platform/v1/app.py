@@ -164,12 +164,6 @@ def routes() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses={
-            400: {"description": "The request is not valid"},
-            401: {"description": "The token or the password is missing or wrong"},
-            403: {"description": "The token does not permit it, or the request comes from another site or machine"},
-            404: {"description": "It does not exist, or the token is for another project"},
-        },
         exception_handlers={
             GossamerError: _on_error,
             Problem: _on_problem,
@@ -179,7 +173,8 @@ def routes() -> FastAPI:
         },
     )
     for router in ROUTERS:
-        app.include_router(router)
+        # include_router() would analyse the parameters of each endpoint again, 0.07 s of each start.
+        app.router.routes += router.routes
     return app
 
 

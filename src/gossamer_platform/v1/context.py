@@ -8,7 +8,7 @@ Fixed: that a client of one project gets the same answer for a project it may no
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Annotated, Final, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeVar
 
 from fastapi import Depends, Request
 
@@ -38,6 +38,13 @@ _ACTIONS: Final = {
 """Actions of operations that are not named by a verb and the noun."""
 PRINCIPAL: Final = "principal"
 """Name in the state of a request under which its sender is. `RequestGuard` puts it there."""
+RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    400: {"description": "The request is not valid"},
+    401: {"description": "The token or the password is missing or wrong"},
+    403: {"description": "The token does not permit it, or the request comes from another site or machine"},
+    404: {"description": "It does not exist, or the token is for another project"},
+}
+"""Responses of every endpoint that is described."""
 
 
 class _OfProject(Protocol):

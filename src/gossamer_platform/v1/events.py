@@ -22,11 +22,11 @@ from gossamer.web.streams import KEEPALIVE, KEEPALIVE_SECONDS, EventStreamRespon
 from gossamer_platform.lifecycle import ENDED
 from gossamer_platform.manager.files import FileKind, read_part
 from gossamer_platform.state.jobs import Job
-from gossamer_platform.v1.context import Client, Reader
+from gossamer_platform.v1.context import RESPONSES, Client, Reader
 from gossamer_platform.v1.jobs import JobId, visible_job
 from gossamer_platform.v1.reading import in_reader
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=RESPONSES)
 
 _LOOK_SECONDS: Final = 0.5
 """Pause between two looks at the job. Each is a read of the database."""

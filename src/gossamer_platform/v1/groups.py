@@ -18,12 +18,12 @@ from gossamer_platform.manager.operations import STOPPING_SIGNALS, new_job_name
 from gossamer_platform.state import groups
 from gossamer_platform.state.groups import START_URLS, NewGroup
 from gossamer_platform.state.jobs import NewJob
-from gossamer_platform.v1.context import Client, Reader, Runner
+from gossamer_platform.v1.context import RESPONSES, Client, Reader, Runner
 from gossamer_platform.v1.models import JobPolicyModel, NamedModel, RunModel
 from gossamer_platform.v1.pages import PageLimit, PageStart, cut_page, parse_cursor
 from gossamer_platform.v1.spooling import spooled
 
-router = APIRouter(prefix="/v1")
+router = APIRouter(prefix="/v1", responses=RESPONSES)
 
 MAX_INPUT_BYTES: Final = 64 * 1024 * 1024
 """Largest input."""

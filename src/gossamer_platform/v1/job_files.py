@@ -14,7 +14,7 @@ from gossamer.errors import BadInput
 from gossamer_platform.manager.files import FileKind
 from gossamer_platform.manager.operations import NotFound
 from gossamer_platform.state.jobs import Job
-from gossamer_platform.v1.context import Client, Reader
+from gossamer_platform.v1.context import RESPONSES, Client, Reader
 from gossamer_platform.v1.exports import EXPORTS, ItemSelection, export
 from gossamer_platform.v1.item_filter import ItemFilter, parse_filters
 from gossamer_platform.v1.items import ItemPagePart, ItemReader
@@ -23,7 +23,7 @@ from gossamer_platform.v1.models import ItemPage
 from gossamer_platform.v1.pages import PageLimit, PageStart, parse_cursor
 from gossamer_platform.v1.reading import begun, file_pieces, in_reader, matching_lines
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=RESPONSES)
 
 _Attempt = Annotated[int, Query(ge=0, lt=2**31, description="Number of an attempt that ran, from 1. 0: the last.")]
 _Offset = Annotated[int, Query(ge=0, lt=2**63, description="Offset of the first byte.")]

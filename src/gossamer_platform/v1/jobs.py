@@ -22,13 +22,13 @@ from gossamer_platform.state.dispatch import waits_for
 from gossamer_platform.state.jobs import Job, JobFilter, NewJob
 from gossamer_platform.state.tags import tags_of
 from gossamer_platform.state.tokens import TokenScope
-from gossamer_platform.v1.context import Client, Reader, Runner
+from gossamer_platform.v1.context import RESPONSES, Client, Reader, Runner
 from gossamer_platform.v1.item_filter import MAX_FILTERS
 from gossamer_platform.v1.models import JobCounts, JobModel, JobPage, NewJobModel
 from gossamer_platform.v1.pages import PageLimit, PageStart, cut_page, parse_cursor
 from gossamer_platform.v1.reading import in_reader
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=RESPONSES)
 
 _LOG_END_LINES: Final = 20
 """Lines of the log that are shown with a failed job."""

@@ -12,11 +12,11 @@ from gossamer_platform.manager.operations import JobConflict, NotFound
 from gossamer_platform.state import nodes
 from gossamer_platform.state.nodes import NodeState
 from gossamer_platform.state.row_page import ALL_ROWS
-from gossamer_platform.v1.context import Client, Operator, OperatorReader
+from gossamer_platform.v1.context import RESPONSES, Client, Operator, OperatorReader
 from gossamer_platform.v1.models import LabelChange, LabelModel, NodeChange, NodeCounts, NodeModel
 from gossamer_platform.v1.pages import PageOfList
 
-router = APIRouter(prefix="/v1")
+router = APIRouter(prefix="/v1", responses=RESPONSES)
 
 _NodeName = Annotated[str, Path(max_length=64, description="Name of the node.")]
 

@@ -11,11 +11,11 @@ from pydantic import Field
 from gossamer_platform.manager.operations import NotFound
 from gossamer_platform.state import policies, projects
 from gossamer_platform.state.tables import SpiderPolicy
-from gossamer_platform.v1.context import Admin, Client, Reader
+from gossamer_platform.v1.context import RESPONSES, Admin, Client, Reader
 from gossamer_platform.v1.models import JobPolicyModel
 from gossamer_platform.v1.pages import AfterName, EntryLimit
 
-router = APIRouter(prefix="/v1/projects/{project}/policies", tags=["projects"])
+router = APIRouter(prefix="/v1/projects/{project}/policies", tags=["projects"], responses=RESPONSES)
 
 _MAX_NAME: Final = 200
 _Spider = Annotated[str, Path(min_length=1, max_length=_MAX_NAME, description="Name of the spider.")]

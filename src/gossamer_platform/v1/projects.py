@@ -17,7 +17,7 @@ from gossamer_platform.lifecycle import EnvironmentKind, VersionState
 from gossamer_platform.manager.operations import NotFound
 from gossamer_platform.state import audit, defaults, environments, projects, tokens
 from gossamer_platform.state.tokens import TokenScope
-from gossamer_platform.v1.context import Admin, Client, Deployer, Operator, Reader
+from gossamer_platform.v1.context import RESPONSES, Admin, Client, Deployer, Operator, Reader
 from gossamer_platform.v1.models import (
     AuditEntry,
     EnvironmentModel,
@@ -32,7 +32,7 @@ from gossamer_platform.v1.models import (
 from gossamer_platform.v1.pages import AfterName, EntryLimit, PageLimit, PageOfList, parse_cursor
 from gossamer_platform.v1.spooling import spooled
 
-router = APIRouter(prefix="/v1")
+router = APIRouter(prefix="/v1", responses=RESPONSES)
 
 MAX_ARTEFACT_BYTES: Final = 256 * 1024 * 1024
 """Largest artefact."""

@@ -18,7 +18,7 @@ from gossamer_platform.state.row_page import RowPage
 from gossamer_platform.state.schedules import Schedule
 from gossamer_platform.state.tables import CrawlFiring
 from gossamer_platform.v1.access import NotPermitted
-from gossamer_platform.v1.context import Client, Reader, Runner
+from gossamer_platform.v1.context import RESPONSES, Client, Reader, Runner
 from gossamer_platform.v1.jobs import shown_job
 from gossamer_platform.v1.models import JobModel
 from gossamer_platform.v1.pages import AfterId, LatestFirst, PageLimit, PageStart, cut_page, parse_cursor
@@ -32,7 +32,7 @@ from gossamer_platform.v1.schedule_models import (
     ScheduleTimes,
 )
 
-router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
+router = APIRouter(prefix="/v1/schedules", tags=["schedules"], responses=RESPONSES)
 
 _TIMING: Final = frozenset({"cron", "every", "at", "time_zone", "start", "end", "jitter"})
 """Fields that decide on a schedule's times."""

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gossamer_platform.manager.operations import NotFound
 from gossamer_platform.state.tables import Variable
-from gossamer_platform.v1.context import Admin, Deployer, Reader
+from gossamer_platform.v1.context import RESPONSES, Admin, Deployer, Reader
 from gossamer_platform.v1.models import RequestModel
 
-router = APIRouter(prefix="/v1", tags=["variables"])
+router = APIRouter(prefix="/v1", tags=["variables"], responses=RESPONSES)
 
 _Project = Annotated[str, Path(min_length=1, max_length=200, description="Name of the project.")]
 _Name = Annotated[str, Path(min_length=1, max_length=200, description="Name of the environment variable.")]

@@ -18,11 +18,11 @@ from gossamer_platform.manager.operations import NotFound
 from gossamer_platform.state import events, projects, webhooks
 from gossamer_platform.state.events import EventKind
 from gossamer_platform.state.webhooks import Webhook
-from gossamer_platform.v1.context import Admin, Client
+from gossamer_platform.v1.context import RESPONSES, Admin, Client
 from gossamer_platform.v1.models import NamedModel, RequestModel
 from gossamer_platform.v1.pages import PageLimit, PageStart, cut_page, parse_cursor
 
-router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], responses=RESPONSES)
 
 _Id = Annotated[int, Path(ge=1, lt=2**63, description="Number of the webhook.")]
 _Url = Annotated[str, Field(max_length=2000)]

@@ -35,6 +35,8 @@ class Endless(scrapy.Spider):
             if number % 3000 == 0:
                 print("x" * 1_500_000, end="", flush=True)
             await asyncio.sleep(0.05)
+            while number > 3000 and not os.path.exists(self.quick):
+                await asyncio.sleep(0.1)
         yield {{}}
 """
 
@@ -47,13 +49,15 @@ def _post(server: Scrapyd, path: str, body: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrapyd]:
-    """A server with a project whose author means harm, and with an endless job."""
+    """A server with a project whose author means harm, and with an endless job, which goes on while the file `quick`
+    exists."""
     with scrapyd(tmp_path_factory.mktemp("hostile")) as found:
         name = "shop <b onmouseover=alert(4)>"
         assert found.deploy(egg(_SPIDERS), project=name)["status"] == "ok"
         job = {"project": name, "spider": EVIL, "arguments": {EVIL: EVIL}, "settings": {"X": EVIL}, "tags": [EVIL]}
         number = _post(found, "jobs", {**job, "name": f"{EVIL} name"})["id"]
-        _post(found, "jobs", {"project": name, "spider": "endless"})
+        endless = {"project": name, "spider": "endless", "arguments": {"quick": str(found.folder / "quick")}}
+        _post(found, "jobs", endless)
         schedule = {"project": name, "spider": EVIL, "name": EVIL, "cron": "@daily", "arguments": {EVIL: EVIL}}
         _post(found, "schedules", schedule)
         _post(found, "groups", {"project": name, "spider": EVIL, "processes": 2})
@@ -81,8 +85,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 1280, 1920])
+# Colours do not depend on the width.
+@pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (1280, "light"), (1920, "dark")])
 def test_every_page_can_be_used_and_runs_no_script_of_others(
     server: Scrapyd, chromium: Browser, width: int, scheme: str
 ) -> None:
@@ -120,6 +124,7 @@ def test_a_log_that_grows_quickly_is_followed_in_bounded_memory(server: Scrapyd,
             window.most.characters = Math.max(window.most.characters, text.length);
         }).observe(document.getElementById('log'), {childList: true, subtree: true}); 0
     """)
+    (server.folder / "quick").touch()
     chromium.wait(f"{last} > {first + 9000}")  # with lines of a megabyte and more between them
     most = chromium.evaluate("window.most")
     assert most["lines"] <= 5001
@@ -129,6 +134,7 @@ def test_a_log_that_grows_quickly_is_followed_in_bounded_memory(server: Scrapyd,
     stopped = chromium.evaluate(last)
     chromium.evaluate("document.getElementById('follow').click()")
     chromium.wait(f"{last} > {stopped}")
+    (server.folder / "quick").unlink()
     assert chromium.faults() == []
 
 
