@@ -5,11 +5,14 @@ of programs whose own tests are run against Gossamer.
 """
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -95,6 +98,63 @@ def install(name: str) -> Path:
                 subprocess.run(command, check=True, capture_output=True, text=True)
             marker.write_text(wanted)
     return place
+
+
+class LoadedPython:
+    """The Python of a set with its libraries loaded. It forks a process for each program, which then need not load
+    them."""
+
+    def __init__(self, name: str, libraries: Sequence[str], *, environment: Mapping[str, str]) -> None:
+        """`environment`: what Python itself reads of it at its start is the same for all programs."""
+        self._process = subprocess.Popen(
+            [program(name, "python"), "-c", _FORK, *libraries],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self, code: str, *arguments: str, environment: Mapping[str, str], folder: Path
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run code to its end, as `python -c` does, without input."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with tempfile.TemporaryDirectory() as place:
+            streams = [f"{place}/output", f"{place}/errors"]
+            order = [code, ["-c", *arguments], dict(environment), str(folder), streams]
+            self._process.stdin.write(f"{json.dumps(order)}\n")
+            self._process.stdin.flush()
+            exit_code = int(self._process.stdout.readline())
+            output, errors = (Path(stream).read_text() for stream in streams)
+            return subprocess.CompletedProcess(arguments, exit_code, output, errors)
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate(timeout=60)
+
+
+_FORK = """
+import importlib, json, os, sys
+for library in sys.argv[1:]:
+    importlib.import_module(library)
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    sys.exit()
+code, sys.argv, environment, folder, streams = json.loads(line)
+os.environ.clear()
+os.environ.update(environment)
+os.chdir(folder)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+for number, path in enumerate(streams, 1):
+    os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+"""
+"""Program of a LoadedPython. Each line of its input is an order, and of its output an exit code."""
 
 
 if __name__ == "__main__":

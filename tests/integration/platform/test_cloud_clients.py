@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.servers.package_index import package_index, with_uv
-from tests.servers.pip_programs import program
+from tests.servers.pip_programs import LoadedPython, program
 from tests.servers.scrapyd import Scrapyd, scrapyd, spider, until
 
 _SPIDERS = (
@@ -37,6 +37,9 @@ _SPIDERS = (
 _COLOURED = "import scrapy\nimport coloured\n" + spider("tells", "yield {'colour': coloured.COLOUR}")
 _IMPATIENT = "import time; sleep = time.sleep; time.sleep = lambda seconds: sleep(min(seconds, 0.2))"
 """shub looks for further lines every 15 seconds, and at the state of the job every 60."""
+_SHUB = "import sys\nfrom shub.tool import cli\nsys.exit(cli(prog_name='shub'))"
+_LIBRARIES = ("click", "dotenv", "msgpack", "pkg_resources", "requests", "setuptools", "yaml")
+"""What the clients load of others."""
 _PREAMBLE = """
 import json, os, sys
 from scrapinghub import ScrapinghubClient
@@ -51,10 +54,18 @@ class CloudServer:
     """A server with a password, and a folder with a Scrapy project that has been deployed to it by shub."""
 
     def __init__(
-        self, server: Scrapyd, folder: Path, *, project: int = 12345, source: str = "", requirements: str = ""
+        self,
+        server: Scrapyd,
+        folder: Path,
+        loaded: LoadedPython,
+        *,
+        project: int = 12345,
+        source: str = "",
+        requirements: str = "",
     ) -> None:
         self.server = server
         self.folder = folder
+        self.loaded = loaded
         address = f"http://127.0.0.1:{server.port}/cloud/"
         self.environment = {
             **os.environ,
@@ -80,28 +91,14 @@ class CloudServer:
 
     def shub(self, *arguments: str, code: int = 0, **environment: str) -> str:
         """What shub prints."""
-        done = subprocess.run(
-            [program("cloud", "shub"), *arguments],
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = self.loaded.run(_SHUB, *arguments, environment={**self.environment, **environment}, folder=self.folder)
         assert done.returncode == code, done.stdout + done.stderr + self.server.said()
         return done.stdout + done.stderr
 
     def python(self, code: str, **environment: str) -> Any:
         """What a program prints that has `client` and `project`, as JSON."""
-        done = subprocess.run(
-            [program("cloud", "python"), "-c", _PREAMBLE + textwrap.dedent(code)],
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+        done = self.loaded.run(
+            _PREAMBLE + textwrap.dedent(code), environment={**self.environment, **environment}, folder=self.folder
         )
         assert done.returncode == 0, done.stdout + done.stderr + self.server.said()
         return json.loads(done.stdout)
@@ -126,13 +123,20 @@ class CloudServer:
 
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
-    program("cloud", "shub")  # before the server starts
+def loaded() -> Iterator[LoadedPython]:
+    """The Python of the clients."""
+    running = LoadedPython("cloud", _LIBRARIES, environment={**os.environ, "PYTHONWARNINGS": "ignore"})
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory, loaded: LoadedPython) -> Iterator[CloudServer]:
     packages = with_uv(package_index(tmp_path_factory.mktemp("index")))
     conf = "username = crawler\npassword = pass\n"
     with scrapyd(tmp_path_factory.mktemp("scrapyd"), conf=conf, environment=packages) as server:
         server.client.auth = ("crawler", "pass")
-        cloud = CloudServer(server, tmp_path_factory.mktemp("project"))
+        cloud = CloudServer(server, tmp_path_factory.mktemp("project"), loaded)
         assert '"spiders": 4' in cloud.shub("deploy", "--version", "1.0")
         yield cloud
 
@@ -208,7 +212,9 @@ def test_shub_follows_a_log_to_the_end_of_the_job(cloud: CloudServer, tmp_path: 
 
 
 def test_shub_deploys_requirements_into_an_environment(cloud: CloudServer, tmp_path: Path) -> None:
-    other = CloudServer(cloud.server, tmp_path, project=777, source=_COLOURED, requirements="coloured==1.0\n")
+    other = CloudServer(
+        cloud.server, tmp_path, cloud.loaded, project=777, source=_COLOURED, requirements="coloured==1.0\n"
+    )
     assert '"spiders": 1' in other.shub("deploy", "--version", "1.0")
     assert other.items(other.run("tells")) == [{"colour": "red", "_type": "dict"}]
     (tmp_path / "requirements.txt").unlink()

@@ -92,7 +92,8 @@ def project(folder: Path) -> Path:
 
 
 def deploy(folder: Path, url: str) -> None:
-    subprocess.run(crawling.command("deploy", url), cwd=folder, check=True, capture_output=True, timeout=60)
+    done = crawling.gossamer("deploy", url, cwd=folder)
+    assert done.returncode == 0, done.stderr
 
 
 def master(folder: Path, web: str, hosts: list[str], *more: str) -> subprocess.Popen[bytes]:

@@ -258,16 +258,12 @@ def test_the_command_deploys_a_folder_with_its_requirements(server: Scrapyd, tmp
     twins = spider("twin") + spider("twin").replace("class Twin", "class Other")
     (tmp_path / "shop/spiders.py").write_text(f"import sys\nimport scrapy\n{_TELLS}{twins}")
 
-    def deploy(*options: str) -> "subprocess.CompletedProcess[str]":
-        command = crawling.command("deploy", *options)
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-
-    done = deploy("--version", "1", "--environment", "isolated")
+    done = crawling.gossamer("deploy", "--version", "1", "--environment", "isolated", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "several spiders with the same name" in done.stderr
     assert _run(server, "tells", project="folder")[1][0]["colour"] == "blue"
     (tmp_path / "requirements.txt").write_text("coloured==3.0\n")
-    broken = deploy("--version", "2", "--environment", "isolated")
+    broken = crawling.gossamer("deploy", "--version", "2", "--environment", "isolated", cwd=tmp_path)
     assert broken.returncode == 1
     assert "coloured==3.0" in broken.stderr
     assert server.get("listversions", project="folder")["versions"] == ["1"]

@@ -67,15 +67,7 @@ class Project:
 
     def run(self, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the project's folder."""
-        done = subprocess.run(
-            crawling.command(*arguments),
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            env={**os.environ, "COLUMNS": "80", **environment},
-            stdin=subprocess.DEVNULL,
-        )
+        done = crawling.gossamer(*arguments, cwd=self.folder, env={"COLUMNS": "80", **environment})
         assert done.returncode == code, (done.stdout, done.stderr)
         return done
 
@@ -254,9 +246,7 @@ def test_bad_input_is_refused_with_what_to_do(project: Project, command: tuple[s
 
 
 def test_without_a_project_the_command_tells_where_to_go(tmp_path: Path) -> None:
-    done = subprocess.run(
-        crawling.command("deploy"), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = crawling.gossamer("deploy", cwd=tmp_path)
     assert done.returncode == 2
     assert "no scrapy.cfg here or above" in done.stderr
 

@@ -1,7 +1,6 @@
 """A server whose state is in a real PostgreSQL database, which is killed and restarted while jobs run."""
 
 import asyncio
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,9 +53,7 @@ def test_a_second_server_on_the_same_database_is_refused(tmp_path: Path, databas
         (tmp_path / "two/scrapyd.conf").write_text(
             f"[scrapyd]\nhttp_port = 0\nunix_socket_path = s\ndatabase_url = {address}"
         )
-        second = subprocess.run(
-            crawling.command("scrapyd"), cwd=tmp_path / "two", capture_output=True, text=True, timeout=60, check=False
-        )
+        second = crawling.gossamer("scrapyd", cwd=tmp_path / "two")
         assert second.returncode == 2
         assert "uses the database" in second.stderr
         assert server.get("daemonstatus")["status"] == "ok"
@@ -92,8 +89,6 @@ async def test_a_server_stops_to_wait_when_it_is_stopped(database: PostgreSql) -
 )
 def test_a_database_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path, address: str, said: str) -> None:
     (tmp_path / "scrapyd.conf").write_text(f"[scrapyd]\nhttp_port = 0\nunix_socket_path = s\ndatabase_url = {address}")
-    done = subprocess.run(
-        crawling.command("scrapyd"), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = crawling.gossamer("scrapyd", cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr

@@ -3,7 +3,6 @@
 import io
 import os
 import sqlite3
-import subprocess
 import time
 import zipfile
 from collections.abc import Iterator
@@ -240,9 +239,7 @@ def test_a_project_on_the_python_path(tmp_path: Path) -> None:
 )
 def test_a_configuration_that_cannot_be_followed_is_refused(tmp_path: Path, conf: str, said: str) -> None:
     (tmp_path / "scrapyd.conf").write_text(f"[scrapyd]\n{conf}" if conf != "no section" else "nonsense")
-    done = subprocess.run(
-        crawling.command("scrapyd"), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = crawling.gossamer("scrapyd", cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
     assert not (tmp_path / "dbs").exists()

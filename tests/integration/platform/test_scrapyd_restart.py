@@ -262,9 +262,7 @@ def test_a_pending_job_is_cancelled_at_once(tmp_path: Path) -> None:
 def test_a_second_server_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     with scrapyd(tmp_path) as server:
         assert server.process is not None
-        second = subprocess.run(
-            crawling.command("scrapyd"), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-        )
+        second = crawling.gossamer("scrapyd", cwd=tmp_path)
         assert second.returncode == 2
         assert f"(process {server.process.pid})" in second.stderr
 
