@@ -207,10 +207,11 @@ class Scrapyd:
 
 def until(condition: Any, *, seconds: float = WAIT_SECONDS, what: Any = lambda: "") -> None:
     """Return when the condition holds."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
+        waited = time.monotonic() - began
+        assert waited < seconds, what()
+        time.sleep(min(max(0.05, waited / 5), 0.25))  # most conditions ask a server, which has to work for the answer
 
 
 @contextlib.contextmanager

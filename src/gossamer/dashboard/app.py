@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Final
 from urllib.parse import parse_qsl
@@ -94,6 +95,11 @@ class _SendBrowsersOn:
         await self._app(scope, receive, send)
 
 
+@cache  # a process that makes several dashboards compiles their templates once
+def _templates(*packages: str) -> Templates:
+    return Templates(*packages, filters=FILTERS)
+
+
 class _Dashboard:
     """Pages about the APIs of some sections."""
 
@@ -102,8 +108,7 @@ class _Dashboard:
     ) -> None:
         self._gate = gate
         packages = dict.fromkeys(("gossamer.dashboard", *(section.package for section in sections)))
-        templates = Templates(*packages, filters=FILTERS)
-        self._site = DashboardSite(sections, static, templates)
+        self._site = DashboardSite(sections, static, _templates(*packages))
         for language in LANGUAGES:
             texts_of(language)  # read now: an upgrade under a running server must not mix two versions
         self._prefix_header = prefix_header
