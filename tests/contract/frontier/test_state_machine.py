@@ -1,6 +1,6 @@
 """Random histories against the model: what no example test thinks of.
 
-`GOSSAMER_HYPOTHESIS=thorough` runs many more and longer ones, different each time.
+Some, always the same. `GOSSAMER_HYPOTHESIS=thorough` runs many more and longer ones, different each time.
 """
 
 import asyncio
@@ -121,10 +121,14 @@ class FrontierMachine(RuleBasedStateMachine):
     # --- submitting -------------------------------------------------------------------------------------------------
 
     @initialize()
-    def two_workers(self) -> None:
+    def two_workers_and_some_work(self) -> None:
         self.run(self.pair.set_policy(None, USUAL))
         self.hire_one("shared", SPIDERS, "", (True, False))
         self.hire_one("shared", SPIDERS, "", (True, True))
+        run = self.run(self.pair.open(Crawl(id=CrawlId("app", "0-0"))))
+        assert run is not None
+        batches = [self.batch("link", domain, 0, 0, [0, 1, 2]) for domain in DOMAINS]
+        self.run(self.pair.add(run, Terms(), batches, seeds=True))
 
     def hire_one(self, pool: str, spiders: Sequence[str], egress: str, lanes: tuple[bool, bool]) -> None:
         plain, browser = lanes
@@ -220,8 +224,10 @@ class FrontierMachine(RuleBasedStateMachine):
     def hire(self, pool: str, spiders: list[str], egress: str, lanes: tuple[bool, bool]) -> None:
         self.hire_one(pool, spiders, egress, lanes)
 
-    def some_worker(self, data: st.DataObject, *, alive: bool = True) -> ModelWorker | None:
+    def some_worker(self, data: st.DataObject, *, alive: bool = True, busy: bool = False) -> ModelWorker | None:
+        """`busy`: one that holds requests, if there is one."""
         there = [worker for worker in self.leases if worker.alive is alive]
+        there = [worker for worker in there if busy and worker.held] or there
         return there[data.draw(st.integers(0, len(there) - 1))] if there else None
 
     @rule(data=st.data(), limit=st.integers(1, 9))
@@ -249,8 +255,10 @@ class FrontierMachine(RuleBasedStateMachine):
         payload: bytes | None,
         drops: dict[str, int] | None,
     ) -> None:
-        if (worker := self.some_worker(data)) is None:
+        if (worker := self.some_worker(data, busy=True)) is None:
             return
+        if not worker.held:  # else hardly any history would settle
+            self.leases[worker] += self.run(self.pair.lease(worker, limit=9))
         held = [lease for _, _, lease in worker.held.values()]
         settlements = [
             Settlement(lease, outcome, reason, delay * UNIT, payload if outcome in GOES_ON else None, drops)
@@ -267,7 +275,7 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), path=st.integers(0, 40))
     def hop(self, data: st.DataObject, path: int) -> None:
-        if (worker := self.some_worker(data)) is None or not worker.held:
+        if (worker := self.some_worker(data, busy=True)) is None or not worker.held:
             return
         _, _, lease = data.draw(st.sampled_from(list(worker.held.values())))
         target = fingerprint(lease.spider, f"https://{lease.domain}/{path}")
@@ -382,7 +390,7 @@ def test_random_histories(stage_of: Any, shards: int) -> None:
     run_state_machine_as_test(
         lambda: FrontierMachine(stage_of(shards)),  # type: ignore[arg-type]  # documented: anything that makes one
         settings=settings(
-            max_examples=2000 if THOROUGH else 60,
+            max_examples=2000 if THOROUGH else 20,
             stateful_step_count=80 if THOROUGH else 40,
             derandomize=not THOROUGH,
             database=None,
