@@ -114,10 +114,8 @@ def ending_of(path: str) -> str:
     for ending in ENDINGS:
         if path.lower().endswith(ending):
             return ending
-    if not is_url(path) and (path.endswith("/") or Path(path).is_dir()):
-        raise BadInput(
-            f"the output {path} is a folder, not a file. Name a file in it: {path.rstrip('/') or '/'}/pages.jsonl"
-        )
+    if path and not is_url(path) and (path.endswith("/") or Path(path).is_dir()):
+        raise BadInput(f"the output {path} is a folder, not a file. Name a file in it: {path.rstrip('/')}/pages.jsonl")
     no_store = f"is no database that is supported, whose addresses begin with {', '.join(SCHEMES)}; as a file it "
     raise BadInput(
         f"the output {hide_secrets(path)} {no_store * is_url(path)}has an unknown ending; known are "
