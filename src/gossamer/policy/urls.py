@@ -171,7 +171,7 @@ def _port_fault(url: str) -> str:
     """Return what is wrong with the port of a URL, for the end of a message. Empty: nothing, or it has none."""
     port = found[1] if (found := _TYPED_PORT.match(url)) else "0"
     is_valid = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 2**16
-    return "" if is_valid else f" (its port is {port:.20}: write a number from 0 to 65535)"
+    return "" if is_valid else " (its port is no number from 0 to 65535)"  # it may be a password, so it is not shown
 
 
 def join(base: str, href: str) -> str:

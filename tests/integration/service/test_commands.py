@@ -16,7 +16,7 @@ import pytest
 from gossamer.fakeweb import FakeWeb, WebSpec, html
 from tests.servers import crawling
 from tests.servers.service import Up, up
-from tests.servers.valkey import free_ports, standalone
+from tests.servers.valkey import Server, free_ports, standalone
 
 
 class Folder:
@@ -238,12 +238,16 @@ def test_statistics_and_the_monitor(folder: Folder) -> None:
 
 def test_feeding_where_no_service_listens_is_said(tmp_path: Path) -> None:
     """And not where one does, however young it is."""
-    request = json.dumps({"appid": "app", "crawlid": "one", "url": "https://example.com/"})
-    with standalone(tcp=True) as server:
+
+    def feed(crawlid: str, server: Server) -> subprocess.CompletedProcess[str]:
+        request = json.dumps({"appid": "app", "crawlid": crawlid, "url": "https://example.com/"})
         command = crawling.command("feed", request, "--frontier", server.address)
-        alone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    with standalone(tcp=True) as server:
+        alone = feed("one", server)
         with up(tmp_path, "--frontier", server.address, command="serve"):
-            heard = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+            heard = feed("two", server)
     assert (alone.stdout, heard.stdout) == ("Fed 1 request.\n", "Fed 1 request.\n")
     assert "No service has reported for two minutes" in alone.stderr
     assert heard.stderr == ""

@@ -146,7 +146,7 @@ def test_registered_domain(name: str, domain: str) -> None:
     "url", ["http://a.test:99999/", "a.test:99999", "http://user:pw@a.test:99999?x=1", "http://[::1]:99999"]
 )
 def test_a_port_that_is_too_large_is_named(url: str) -> None:
-    with pytest.raises(BadUrl, match=r"\(its port is 99999: write a number from 0 to 65535\)"):
+    with pytest.raises(BadUrl, match=r"\(its port is no number from 0 to 65535\)"):
         from_user_input(url)
 
 
