@@ -288,7 +288,7 @@ async def test_pages_that_only_the_sitemap_lists_are_told(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("page", "hint"),
     [
-        ("<div id=app></div>", "If the site makes its links with JavaScript, --sitemaps may find its pages."),
+        ("<div id=app></div>", "If JavaScript makes the links, --render auto builds them in a browser, and --sitemaps"),
         ("<a href=http://b.test/>x</a>", "--allow-domain DOMAIN or --scope any follows them."),
         ("<a href=/x>x</a>", ""),
         (plain("<html><a href=/x>x</a>"), "No page is HTML by its Content-Type, so there is no link to follow."),

@@ -461,11 +461,14 @@ async def test_with_a_budget_for_each_account_the_policy_of_the_site_counts_by_a
         (["--session", "none.yaml"], {}, "--session: cannot read none.yaml"),
         (["--session", "cookies"], {"GOSSAMER_SECRET_KEYS": "short"}, "a key for secrets is not valid"),
         (["--session", "cookies"], {"GOSSAMER_SECRET_KEYS": Fernet.generate_key().decode()}, "Install the extra"),
+        (["--session", "cookies"], {"GOSSAMER_SECRET_KEYS_FILE": "keys"}, "the file keys has no key for secrets"),
+        (["--session", "cookies"], {"GOSSAMER_SECRET_KEYS_FILE": "keys"}, "Install the extra session: "),
     ],
 )
 def test_what_a_session_lacks_is_named_before_anything_is_fetched(
     flags: list[str], environment: dict[str, str], told: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "keys").touch()
     if "Install" in told:
         (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['cryptography'] = None\n")
         environment = environment | {"PYTHONPATH": str(tmp_path)}

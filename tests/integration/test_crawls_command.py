@@ -279,7 +279,9 @@ def test_a_signal_at_the_question_ends_the_command_and_deletes_nothing(
 def test_an_unknown_crawl_is_named(tmp_path: Path) -> None:
     none = gossamer("crawls", "list", cwd=tmp_path)
     assert none.returncode == 2
-    assert "no crawl was started with .gossamer" in none.stderr
+    assert "no crawl was started in this folder. Go to its folder" in none.stderr
+    elsewhere = gossamer("crawls", "list", "--data-dir", "other", cwd=tmp_path)
+    assert "no crawl was started with the data directory other." in elsewhere.stderr
     assert not (tmp_path / ".gossamer").exists()
 
 

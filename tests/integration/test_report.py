@@ -158,7 +158,10 @@ def test_tables_that_exist_are_replaced_only_with_force(crawled: Path, tmp_path:
     assert "--csv: tables/sizes.csv exists. Name another folder, or replace its tables with -f." in refused.stderr
     assert (tmp_path / "tables" / "sizes.csv").read_text() == "mine"
     assert not (tmp_path / "report.html").exists()
-    assert gossamer(*command, "-f", cwd=tmp_path).returncode == 0
+    replaced = gossamer(*command, "-f", cwd=tmp_path)
+    assert replaced.returncode == 0
+    written = len(list((tmp_path / "tables").iterdir()))
+    assert replaced.stdout.endswith(f": report.html\n{written} tables as CSV: tables\n")
     assert table(tmp_path / "tables", "sizes")
     to_standard_output = gossamer("report", str(crawled / "pages.jsonl"), "-o", "-", cwd=tmp_path)
     assert "a report is not written to standard output" in to_standard_output.stderr

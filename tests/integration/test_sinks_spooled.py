@@ -188,3 +188,4 @@ def test_without_the_extras_the_error_says_what_to_install(tmp_path):
     for output, extra in [("a.parquet", "parquet"), ("ftp://h/a.jsonl", "fsspec"), ("s3://b/a.jsonl", "s3")]:
         done = subprocess.run([sys.executable, "-c", hide, output], capture_output=True, text=True, cwd=tmp_path)
         assert install_advice(extra) in done.stderr
+        assert extra == "parquet" or f"needs the package fsspec (extra {extra}): " in done.stderr

@@ -110,6 +110,18 @@ def test_the_record_of_each_end_is_told_in_words(crawled: Path, web: FakeWeb, pa
     assert (asked.line("found"), asked.line("now")) == ("yes", "done")
 
 
+def test_a_unique_beginning_names_the_crawl(tmp_path: Path, web: FakeWeb) -> None:
+    url = f"http://a.test:{web.port}/"
+    for name in ("shop-1", "shop-22"):
+        options = ("--max-pages", "1", "--crawl-id", name, "-o", f"{name}.jsonl")
+        crawled = gossamer("crawl", url, *RESOLVE, *options, cwd=tmp_path)
+        assert crawled.returncode == 0, crawled.stderr
+    assert Asked(tmp_path, url, "--crawl-id", "shop-2").found["crawl_id"] == "shop-22"
+    unclear = gossamer("why", url, "--crawl-id", "shop", cwd=tmp_path)
+    assert unclear.returncode == 2
+    assert "2 crawls begin with shop: " in unclear.stderr
+
+
 def test_a_failure_is_told_once(tmp_path: Path) -> None:
     """An exception begins with the sentence that explains its reason."""
     url = f"http://a.test:{free_ports(1)[0]}/"

@@ -38,7 +38,8 @@ async def frontier_here(settings: Settings, *, name: str) -> AsyncIterator[Valke
 
 def no_crawl_with(data_dir: Path) -> str:
     """Return the message where no crawl was started with the data directory."""
-    return f"no crawl was started with {data_dir}. Name another directory with --data-dir, or a --frontier."
+    place = "in this folder" if data_dir == Path(".gossamer") else f"with the data directory {data_dir}"
+    return f"no crawl was started {place}. Go to its folder, name another directory with --data-dir, or a --frontier."
 
 
 async def with_frontier(settings: Settings, call: Callable[[ValkeyFrontier], Awaitable[T]]) -> T:

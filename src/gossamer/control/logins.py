@@ -41,7 +41,7 @@ def stored_login(
     from gossamer.policy.scope import check_regex
     from gossamer.session.sealed_login import seal_login
     from gossamer.session.vault import open_vault_keys
-    from gossamer.storage.secret_keys import NEW_KEY
+    from gossamer.storage.secret_keys import new_key_advice
 
     check_login_name(name)
     if login.steps is not None and login.steps.spider is True:
@@ -54,7 +54,7 @@ def stored_login(
     if keys is None:
         raise BadInput(
             "a login is stored only encrypted, and there is no key. Name its file in GOSSAMER_SECRET_KEYS_FILE, here "
-            f"and where the workers run. Make one with: {NEW_KEY}"
+            f"and where the workers run. {new_key_advice()}"
         )
     version = round(now * 1000)
     return StoredLogin(

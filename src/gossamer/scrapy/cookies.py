@@ -27,7 +27,7 @@ from gossamer.policy.urls import canonical, host, registered_domain
 from gossamer.scrapy.options import abort
 from gossamer.session.stored_jar import JarStore, StoredJar
 from gossamer.session.vault import open_vault_keys
-from gossamer.storage.secret_keys import KEYS_FILE_VARIABLE, NEW_KEY
+from gossamer.storage.secret_keys import KEYS_FILE_VARIABLE, new_key_advice
 
 POSITION = 700
 """Position among the downloader middlewares: that of Scrapy's CookiesMiddleware."""
@@ -58,7 +58,7 @@ class SharedCookiesMiddleware(CookiesMiddleware):
         if keys is None:
             raise BadInput(
                 f"GOSSAMER_SHARED_COOKIES needs a key, by which cookies are encrypted. Name its file in "
-                f"{KEYS_FILE_VARIABLE}. Make one with: {NEW_KEY}"
+                f"{KEYS_FILE_VARIABLE}. {new_key_advice()}"
             )
         self._keys = keys
         self._store: JarStore | None = None

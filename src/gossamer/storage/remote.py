@@ -46,7 +46,7 @@ class RemoteAddress:
         extra = "s3" if self.is_s3 else "fsspec"
         fsspec = _fsspec()
         if fsspec is None:
-            raise BadInput(f"{what} {self.shown} needs more than the core: {install_advice(extra)}")
+            raise BadInput(f"{what} {self.shown} needs the package fsspec (extra {extra}): {install_advice(extra)}")
         try:
             fsspec.get_filesystem_class(self.protocol)
         except ImportError as error:
@@ -69,7 +69,7 @@ class RemoteAddress:
         """Return a new connection and the path of the address in it. `options`: those of the driver."""
         fsspec = _fsspec()
         if fsspec is None:
-            raise self._fault(f"{self.shown} needs more than the core: {install_advice('fsspec')}")
+            raise self._fault(f"{self.shown} needs the package fsspec: {install_advice('fsspec')}")
         system, path = fsspec.core.url_to_fs(self.given, skip_instance_cache=True, use_listings_cache=False, **options)
         return system, str(path)
 

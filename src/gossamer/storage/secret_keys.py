@@ -8,10 +8,12 @@ Fixed: the names of the environment variables. No message here has a key in it.
 
 import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gossamer.errors import BadInput
+from gossamer.extras import install_advice
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
@@ -21,7 +23,14 @@ KEYS_VARIABLE: Final = "GOSSAMER_SECRET_KEYS"
 KEYS_FILE_VARIABLE: Final = "GOSSAMER_SECRET_KEYS_FILE"
 """Environment variable with the name of a file that has one key a line. Fixed."""
 NEW_KEY: Final = "python -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())'"
-"""Command that prints a new key."""
+"""Command that prints a new key. It needs the package cryptography."""
+
+
+def new_key_advice() -> str:
+    """Return how to make a key, after the installation of the extra where its package is missing."""
+    if find_spec("cryptography") is None:
+        return f"Install the extra session: {install_advice('session')}. Then make a key with: {NEW_KEY}"
+    return f"Make one with: {NEW_KEY}"
 
 
 def open_keys(keys: Sequence[str]) -> "MultiFernet | None":
@@ -53,5 +62,5 @@ def read_keys(environment: Mapping[str, str], file: str = "") -> list[str]:
             reason = error.strerror if isinstance(error, OSError) else "it is no text"
             raise BadInput(f"the file {path} with keys for secrets cannot be read: {reason}") from None
         if not any(keys):
-            raise BadInput(f"the file {path} has no key for secrets. Make one with: {NEW_KEY}")
+            raise BadInput(f"the file {path} has no key for secrets. {new_key_advice()}")
     return [key for key in keys if key]

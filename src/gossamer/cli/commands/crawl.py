@@ -299,7 +299,8 @@ def _hints(settings: Settings, plan: Plan, summary: Summary) -> list[str]:
     if summary.tally.pages and not summary.tally.html:
         return ["No page is HTML by its Content-Type, so there is no link to follow."]
     if not total.links_dropped and not summary.tally.unread:
-        return ["No page has a link. If the site makes its links with JavaScript, --sitemaps may find its pages."]
+        browser = "--render auto builds them in a browser, and " if crawl.render == "never" else ""
+        return [f"No page has a link. If JavaScript makes the links, {browser}--sitemaps may find the pages."]
     return []
 
 

@@ -97,9 +97,16 @@ async def find_crawl(
 
     Candidates are the crawls that were started with this data directory, the latest first, then those of the frontier,
     running ones first. The result is the first one that knows the URL (queued, in progress or done), else the first
-    with a record of the URL, else the first. Raises BadInput where there is none.
+    with a record of the URL, else the first. `crawl_id` may be a unique beginning of a name. Raises BadInput where
+    there is none.
     """
     crawls = [crawl async for crawl in _candidates(frontier, data_dir, appid=appid, crawl_id=crawl_id)]
+    if not crawls and crawl_id:
+        infos, _ = await list_running_first(frontier, appid=appid, limit=_MAX_CRAWLS)
+        noted = [CrawlId(APPID, name) for name in known_crawls(data_dir)] if appid in (None, APPID) else []
+        begun = _one_that_begins([*(info.crawl for info in infos), *noted], crawl_id)
+        known = begun and await _known_crawl(frontier, data_dir, begun)
+        crawls = [known] if known else []
     if not crawls:
         raise BadInput(_no_crawl(data_dir, appid, crawl_id))
     url_in_first: UrlInfo | None = None
@@ -497,17 +504,24 @@ async def _find_named(settings: Settings, name: str, holder: str, frontier: Valk
     if full in past:
         return _past(settings, past[full])
     noted = [CrawlId(APPID, one) for one in known_crawls(settings.data_dir)]
-    ids = dict.fromkeys([*(info.crawl for info in infos), *noted, *past])
-    begun = [crawl for crawl in ids if str(crawl).startswith(name) or (not slash and crawl.crawlid.startswith(name))]
-    if len(begun) == 1 and name:
-        info = await frontier.crawl_info(begun[0])
-        if info is None and begun[0] in past:
-            return _past(settings, past[begun[0]])
-        return _listed(settings, begun[0], info, holder)
-    if name and begun:
+    begun = _one_that_begins([*(info.crawl for info in infos), *noted, *past], name)
+    if begun is None:
+        raise BadInput(f"there is no crawl {name}. gossamer crawls list shows all.")
+    info = await frontier.crawl_info(begun)
+    if info is None and begun in past:
+        return _past(settings, past[begun])
+    return _listed(settings, begun, info, holder)
+
+
+def _one_that_begins(crawls: Sequence[CrawlId], name: str) -> CrawlId | None:
+    """Return the crawl whose name (APPID/ID, or ID) begins so. None: there is none, or `name` is empty. Raises BadInput
+    where there are several."""
+    ids = dict.fromkeys(crawls)
+    begun = [crawl for crawl in ids if name and (str(crawl).startswith(name) or crawl.crawlid.startswith(name))]
+    if len(begun) > 1:
         some = ", ".join(_name(crawl) for crawl in begun[:_CRAWLS_NAMED])
         raise BadInput(f"{counted(len(begun), 'crawl')} begin with {name}: {some}. Write more of the name.")
-    raise BadInput(f"there is no crawl {name}. gossamer crawls list shows all.")
+    return begun[0] if begun else None
 
 
 def lock_holder(settings: Settings) -> str:

@@ -243,6 +243,8 @@ def report(
         for note in made.notes:
             terminal.say(note)
         terminal.print_result(f"{counted(figures.pages, 'page')}, {figures.failed:,} failed: {output}")
+        if made.csv_files:
+            terminal.print_result(f"{counted(len(made.csv_files), 'table')} as CSV: {csv}")
 
 
 def _check_report(output: Path, records: list[Path], csv: Path | None, *, force: bool) -> None:

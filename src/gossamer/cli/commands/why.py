@@ -51,7 +51,8 @@ CrawlIdOption = Annotated[
     option(
         "--crawl-id",
         metavar="ID",
-        help="Name of the crawl. Unset: one that has the URL, else the latest one started here.",
+        help="Name of the crawl, or a unique beginning of it. Unset: one that has the URL, else the latest one started "
+        "here.",
         panel=options.WHERE,
         show_default=False,
     ),
