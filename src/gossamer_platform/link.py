@@ -177,6 +177,8 @@ class JobAssignment(AttemptLimits, frozen=True, kw_only=True):
     input: JobInput = JobInput()
     shares_frontier: bool = False
     """True: the job takes its requests from the frontier (the queue of a crawl) that its group shares."""
+    group_age: float = 0.0
+    """Seconds since the first job of a group that shares a frontier was started. 0: none was."""
     enters: Sequence[str] = ()
     """Folders of the project outside of the node's own that its user must enter, the outer ones first. They are made if
     they do not exist."""

@@ -61,6 +61,9 @@ _LOADED = time.monotonic()
 """Monotonic time at which this module was imported."""
 _last_crawl_end = float("-inf")
 """Monotonic time at which this process's last crawl ended; -inf before the first end."""
+_GROUP_START = "GOSSAMER_GROUP_START"
+"""Environment variable with the Unix time at which the first job of this job's group was started. Fixed: the platform
+writes it, which may be of another version."""
 _START_TIME_FIELD = 19
 """Position of `starttime` (in clock ticks) after the process's name in /proc/<pid>/stat. Linux's: fixed."""
 
@@ -102,10 +105,13 @@ async def _open_run(frontier: ValkeyFrontier, crawl: Crawl, *, fresh: bool) -> R
 def process_age_seconds() -> float:
     """Return the seconds since this process was started, or since its last crawl ended.
 
-    A program may crawl several times in one process; each crawl counts as started when the one before it ended.
+    A program may crawl several times in one process; each crawl counts as started when the one before it ended. A job
+    of a group that shares a crawl counts as started with the first job of the group.
     """
     now = time.monotonic()
-    return min(max(_system_age_seconds(), now - _LOADED), now - _last_crawl_end)
+    group_start = os.environ.get(_GROUP_START)
+    group_age = time.time() - float(group_start) if group_start else 0.0
+    return min(max(_system_age_seconds(), now - _LOADED, group_age), now - _last_crawl_end)
 
 
 def on_crawl_end() -> None:

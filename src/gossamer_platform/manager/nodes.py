@@ -44,7 +44,7 @@ from gossamer_platform.manager.files import JobPlaces
 from gossamer_platform.manager.operations import Manager
 from gossamer_platform.manager.vault import SecretUnreadable
 from gossamer_platform.outcome import MAX_FAULT, AttemptEnd, bounded_counters, failure_of
-from gossamer_platform.state import dispatch, environments, jobs, nodes, projects
+from gossamer_platform.state import dispatch, environments, groups, jobs, nodes, projects
 from gossamer_platform.state.jobs import Job
 from gossamer_platform.state.nodes import NewNode, Node, WatchedNode, lost_after
 from gossamer_platform.state.projects import Version
@@ -68,8 +68,8 @@ class NodeKey(NamedTuple):
 
 
 class _Given(NamedTuple):
-    jobs: Sequence[tuple[Job, Version]]
-    """Jobs with their versions."""
+    jobs: Sequence[tuple[Job, Version, float]]
+    """Jobs with their versions, and the `group_age` of each."""
     listings: Sequence[Version]
 
 
@@ -143,7 +143,7 @@ class NodeOperations:
             listings = projects.unreceived_listings(connection, node.incarnation, lists)
             if not taking.is_draining:
                 listings += iter(lambda: projects.take_listing(connection, node.incarnation), None)
-            return _Given([(row, projects.version_row(connection, row.version_id or 0)) for row in rows], listings)
+            return _Given([_with_version(connection, row) for row in rows], listings)
 
         # Looked at first without the lock of a writer: most calls find nothing.
         active, has_work = await self.manager.database.read(look)
@@ -153,14 +153,14 @@ class NodeOperations:
         return NodeOrders(assignments, await self._listings(node, given.listings), stops)
 
     async def _assignments(
-        self, node: NodeKey, given: Sequence[tuple[Job, Version]], places: Callable[[Job], JobPlaces]
+        self, node: NodeKey, given: Sequence[tuple[Job, Version, float]], places: Callable[[Job], JobPlaces]
     ) -> list[JobAssignment]:
         assignments = []
-        for job, version in given:
+        for job, version, group_age in given:
             try:
                 assignment = await asyncio.to_thread(self._assignment, job, version, places)
                 variables = await self.manager.variables.values(job.project)
-                assignments.append(replace(assignment, variables=variables))
+                assignments.append(replace(assignment, variables=variables, group_age=group_age))
             except OSError as error:
                 await self._end(node, AttemptId(job.id, job.attempt), AttemptEnd(fault=f"start_failed: {error}"))
             except SecretUnreadable as error:
@@ -312,6 +312,12 @@ def _record_progress(connection: Connection, node: NodeKey, attempts: Sequence[A
     for each in attempts:
         if each.id.job in own:
             jobs.record_stats(connection, each.id.job, each.id.number, bounded_counters(each.stats))
+
+
+def _with_version(connection: Connection, row: Job) -> tuple[Job, Version, float]:
+    """Return a job with its version and its `group_age`."""
+    age = groups.seconds_since_start(connection, row.group_id) if row.shares_frontier and row.group_id else 0.0
+    return row, projects.version_row(connection, row.version_id or 0), age
 
 
 def _order(attempt: AttemptId, row: Job | None) -> AttemptOrder:

@@ -24,7 +24,8 @@ MAX_VALUE_BYTES: Final = 16 * 1024
 """Length of a value. See MAX_VARIABLES."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}", re.ASCII)
 _RESERVED: Final = frozenset(
-    {"GOSSAMER_ATTEMPT", "SCRAPY_PROJECT", "SCRAPYD_EGG_VERSION", KEYS_VARIABLE, KEYS_FILE_VARIABLE}
+    {"GOSSAMER_ATTEMPT", "GOSSAMER_GROUP_START", "SCRAPY_PROJECT", "SCRAPYD_EGG_VERSION", KEYS_VARIABLE}
+    | {KEYS_FILE_VARIABLE}
 )
 """Names that the platform itself gives to processes of a project, or keeps from them."""
 

@@ -218,6 +218,7 @@ class NodeAgent:
 
     async def _prepare(self, assignment: JobAssignment, attempt: JobAttempt) -> int:
         """Start an attempt in its environment, which is built before if need be. Return as JobAttempt.start does."""
+        group_start = time.time() - assignment.group_age  # before the environment, which may take minutes
         user = await asyncio.to_thread(user_of, self._users, assignment)
         file = await asyncio.to_thread(self._code.file, assignment.artefact, user)
         own = await self._fetch_input(assignment)
@@ -232,6 +233,7 @@ class NodeAgent:
                 "input": own.name if own else "",
                 "input_use": assignment.input.use,
                 "shares_frontier": assignment.shares_frontier,
+                "group_start": group_start,
             }
             command = Command(
                 "crawl",

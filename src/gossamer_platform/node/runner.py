@@ -295,6 +295,7 @@ def crawl(folder: str) -> None:
             self.spidercls.start_urls = start_urls
         if job.get("shares_frontier"):
             share_frontier(self.settings)
+            os.environ["GOSSAMER_GROUP_START"] = str(job["group_start"])
         Reporter(self, folder, job["items"])
 
     # Not an extension: a spider's custom_settings would replace the setting.

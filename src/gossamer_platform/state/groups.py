@@ -156,6 +156,12 @@ def group_states(connection: Connection, numbers: Sequence[int]) -> dict[int, di
     return found
 
 
+def seconds_since_start(connection: Connection, number: int) -> float:
+    """Return the seconds since the first job of a group was started; 0 before that."""
+    started_at = connection.scalar(select(func.min(jobs.c.started_at)).where(jobs.c.group_id == number))
+    return 0.0 if started_at is None else float(connection.scalar(select(DatabaseNow())) or 0.0) - started_at
+
+
 def stop_group(connection: Connection, number: int, *, signal: int) -> None:
     """Ask all jobs of a group to stop that have not ended."""
     for job_id in connection.scalars(select(jobs.c.id).where(jobs.c.group_id == number).order_by(jobs.c.id)).all():

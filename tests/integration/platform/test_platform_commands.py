@@ -591,7 +591,7 @@ class Walk(scrapy.Spider):
     custom_settings = {"DOWNLOAD_DELAY": 0.05, "CONCURRENT_REQUESTS_PER_DOMAIN": 4}
 
     async def start(self):
-        yield scrapy.Request(self.url + "0")
+        yield scrapy.Request(self.url + "0", dont_filter=True)  # as for start_urls
 
     def parse(self, response):
         yield {"url": response.url}
@@ -621,6 +621,42 @@ def test_jobs_of_a_group_share_one_frontier_and_one_may_be_killed(
     ended = project.json("jobs", "show", f"g{number}", "--wait", code=1)
     assert ended["jobs"] == {"finished": 1, "failed": 1}
     assert set(seen()) == {f"{shared_web}{page}" for page in range(60)}
+
+
+def test_a_job_that_starts_after_the_crawl_of_its_group_fetches_nothing(
+    tmp_path: Path, shared_web: str, frontier: str
+) -> None:
+    with scrapyd(tmp_path, conf="max_proc = 1") as server:
+        project = Project(tmp_path / "walk", f"http://127.0.0.1:{server.port}")
+        (project.folder / "shop/spiders.py").write_text(_WALK)
+        project.run("deploy", "--project", "walk")
+        options = ("-a", f"url={shared_web}", "-s", f"GOSSAMER_FRONTIER={frontier}")
+        number = project.json("schedule", "walk", "-p", "walk", "--processes", "3", *options)["id"]
+        assert project.json("jobs", "show", f"g{number}", "--wait")["jobs"] == {"finished": 3}
+        assert _item_counts(project, number) == [60, 0, 0]
+        again = project.json("jobs", "rerun", f"g{number}", "--wait")
+        assert again["jobs"] == {"finished": 3}
+        assert _item_counts(project, again["id"]) == [60, 0, 0]
+
+
+def test_a_crawl_that_groups_name_begins_again_with_each_group(tmp_path: Path, shared_web: str, frontier: str) -> None:
+    with scrapyd(tmp_path, conf="max_proc = 1") as server:
+        project = Project(tmp_path / "walk", f"http://127.0.0.1:{server.port}")
+        (project.folder / "shop/spiders.py").write_text(_WALK)
+        project.run("deploy", "--project", "walk")
+        options = ("-a", f"url={shared_web}", "-s", f"GOSSAMER_FRONTIER={frontier}", "-s", "GOSSAMER_CRAWL_ID=mine")
+        scheduled = ("schedule", "walk", "-p", "walk", "--processes", "2", *options)
+        numbers = [project.json(*scheduled)["id"] for _ in range(2)]  # both wait for the one slot
+        for number in numbers:
+            assert project.json("jobs", "show", f"g{number}", "--wait")["jobs"] == {"finished": 2}
+            assert _item_counts(project, number) == [60, 0]
+
+
+def _item_counts(project: Project, group: int) -> list[int]:
+    """Return how many items each job of a group has scraped, the first job first."""
+    jobs = project.json("jobs", "--all", "--group", f"g{group}")
+    items = [project.run("jobs", "items", str(job["id"])).stdout for job in sorted(jobs, key=lambda job: job["id"])]
+    return [len(text.splitlines()) for text in items]
 
 
 @pytest.fixture
