@@ -58,6 +58,8 @@ def list_domains(*, json: options.Json = False, **given: Any) -> None:
     """Show the default policy and the policies of all domains that have one.
 
     gossamer domains list
+
+    The columns are the options of `gossamer domains set`: even is --moderated, parallel is --concurrency.
     """
     settings = options.load_settings(given)
     default, policies = ask(settings, lambda cluster: cluster.frontier.domain_policies())
