@@ -81,6 +81,23 @@ def test_before_it_is_resumed(web: FakeWeb, tmp_path: Path, vanish: Callable[[Pa
     assert code == summary["exit_code"] == 1
     assert summary["missing_records"] == PAGES - crawl.lines() > 0
     assert said.count("pages.jsonl was deleted or cut short") == 1
+    for _ in range(2):  # told again, until --fresh writes them all
+        code, again, _ = ended(crawl.begin())
+        assert (code, again["already_finished"], again["missing_records"]) == (1, True, summary["missing_records"])
+    code, fresh, _ = ended(crawl.begin("--fresh"))
+    assert (code, fresh["missing_records"], crawl.lines()) == (0, 0, PAGES)
+
+
+def test_what_an_interrupted_command_missed_is_told_by_the_one_that_finishes(web: FakeWeb, tmp_path: Path) -> None:
+    crawl = Crawl(web, tmp_path)
+    process = crawl.begin(pages=20)
+    delete(crawl.output)
+    wait_until(lambda: crawl.lines() >= 5, "pages in the new file")
+    process.send_signal(signal.SIGINT)
+    assert ended(process)[1]["missing_records"] > 0
+    code, summary, said = ended(crawl.begin())
+    assert "deleted" not in said
+    assert (code, summary["missing_records"]) == (1, PAGES - crawl.lines())
 
 
 def test_a_renamed_output_is_followed(web: FakeWeb, tmp_path: Path) -> None:

@@ -249,12 +249,21 @@ class _Crawling(msgspec.Struct):
         result = await self._work(run)
         result.retried, result.notes = retried, [*later.notes, *result.notes]
         result.unwritten = result.unwritten or later.unwritten
-        if (note := read_note(self.settings.data_dir, identity.crawlid)) is not None:
-            try:
-                self._note_made(note)
-            except BadInput as error:  # the work is done, and its summary counts more
-                result.notes.append(str(error))
+        self._note_end(result)
         return result
+
+    def _note_end(self, result: CrawlResult) -> None:
+        """Enter the outputs, and the records that vanished from them, in the note. Add those to the result that
+        commands found which this one has continued to the end."""
+        if (note := read_note(self.settings.data_dir, self.plan.crawl.id.crawlid)) is None:
+            return
+        missing = note.missing + result.missing_records
+        if result.finished and self.start.round is None:
+            result.missing[""] = note.missing
+        try:
+            self._note_made(note, missing=missing)
+        except BadInput as error:  # the work is done, and its summary counts more
+            result.notes.append(str(error))
 
     def _guard_changed(self, note: CrawlNote | None) -> bool:
         """Return whether other options decide about private addresses than at the latest start of the crawl, so that
@@ -265,9 +274,11 @@ class _Crawling(msgspec.Struct):
         before = (note.resolve, note.allow_networks, set(note.terms.private_hosts), note.terms.proxy)
         return before != (fetch.resolve, self.settings.allow_networks, set(terms.private_hosts), terms.proxy)
 
-    def _note_made(self, note: CrawlNote) -> CrawlNote:
-        """Enter in the note which outputs exist now, and return it: they alone can be gone at a later start."""
-        noted = msgspec.structs.replace(note, made=made_outputs(self.settings.data_dir, note))
+    def _note_made(self, note: CrawlNote, *, missing: int | None = None) -> CrawlNote:
+        """Enter in the note which outputs exist now, and return it: they alone can be gone at a later start. `missing`:
+        number of records that have vanished from them. None: as noted before."""
+        made = made_outputs(self.settings.data_dir, note)
+        noted = msgspec.structs.replace(note, made=made, missing=note.missing if missing is None else missing)
         if noted != note:
             write_note(self.settings.data_dir, noted, is_start=False)
         return noted
@@ -317,6 +328,7 @@ class _Crawling(msgspec.Struct):
             result.unwritten = True
             result.notes.insert(0, error.detail)
         if note is not None:
+            result.missing = {"": note.missing}
             note = self._note_made(note)
             gone = gone_outputs(note, self.settings.crawl.output_paths)
             result.unwritten = result.unwritten or bool(gone)
@@ -550,6 +562,7 @@ def crawl_note(
         outputs=tuple(map(absolute_path, settings.crawl.output_paths)),
         item_outputs=tuple(map(absolute_path, item_outputs(settings))),
         mixed_outputs=earlier.mixed_outputs if earlier is not None else (),
+        missing=earlier.missing if earlier is not None else 0,
         assets_in=tuple(map(absolute_path, asset_places(settings))),
         beside=tuple(beside),
         foreign=tuple(foreign),

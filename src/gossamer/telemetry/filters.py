@@ -106,7 +106,7 @@ def filter_sentences(counts: dict[str, FilterCount], *, are_all: bool) -> list[s
     for name in refused[:_NAMED]:
         count = counts[name]
         least = "" if count.is_exact else "at least "
-        lines.append(f"{_option(name)}: {least}{counted(count.urls, 'URL')}, for example {count.example}")
+        lines.append(f"{_option(name)}: {least}{counted(count.urls, 'different URL')}, for example {count.example}")
     unused = sorted(name for name, count in counts.items() if are_all and count.is_exact and not count.urls)
     lines += [f"{_option(name)} matched no link" for name in unused[:_NAMED]]
     left = max(0, len(refused) - _NAMED) + max(0, len(unused) - _NAMED)

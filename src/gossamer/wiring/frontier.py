@@ -166,6 +166,8 @@ class CrawlNote(msgspec.Struct, kw_only=True):
     made: tuple[str, ...] | None = None
     """Those of the outputs on this machine that had content when the latest command of the crawl ended, as absolute
     paths. None: not known, because no command of the crawl has ended here, or it was killed."""
+    missing: int = 0
+    """Records that were written and have vanished from the outputs, as commands of the crawl have found."""
     seeds: str = ""
     """Digest of the URLs that the crawl started from. Empty: not known."""
     resolve: dict[str, str] = {}

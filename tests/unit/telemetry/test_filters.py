@@ -27,8 +27,8 @@ def test_each_expression_counts_different_urls_and_names_one() -> None:
         "deny /never": (0, ""),
     }
     assert filter_sentences(found, are_all=True) == [
-        f"--deny /shop: 3 URLs, for example {URLS[0]}",
-        f"--deny /blog: 1 URL, for example {URLS[3]}",
+        f"--deny /shop: 3 different URLs, for example {URLS[0]}",
+        f"--deny /blog: 1 different URL, for example {URLS[3]}",
         "--deny /never matched no link",
     ]
     assert len(filter_sentences(found, are_all=False)) == 2
@@ -37,8 +37,8 @@ def test_each_expression_counts_different_urls_and_names_one() -> None:
 def test_urls_that_no_expression_allows_and_those_that_allow_nothing() -> None:
     found = counts_of(URLS, allow=("^/blog", "^/never"), deny=("/x",))
     assert filter_sentences(found, are_all=True) == [
-        f"matched by no --allow: 3 URLs, for example {URLS[0]}",
-        f"--deny /x: 1 URL, for example {URLS[4]}",
+        f"matched by no --allow: 3 different URLs, for example {URLS[0]}",
+        f"--deny /x: 1 different URL, for example {URLS[4]}",
         "--allow ^/never matched no link",
     ]
 
@@ -48,13 +48,13 @@ def test_two_processes_together_have_refused_at_least_what_one_has() -> None:
     second = counts_of(URLS[3:], allow=("^/shop", "^/blog"), deny=("2", "9"))
     both = Tally(filters=first).plus(Tally(filters=second)).plus(Tally()).filters
     assert filter_sentences(both, are_all=True) == [
-        f"matched by no --allow: 1 URL, for example {URLS[4]}",
-        f"--deny 2: 1 URL, for example {URLS[1]}",
+        f"matched by no --allow: 1 different URL, for example {URLS[4]}",
+        f"--deny 2: 1 different URL, for example {URLS[1]}",
         "--deny 9 matched no link",
     ]
     assert Tally().plus(Tally(filters=first)).filters == first
     twice = Tally(filters=first).plus(Tally(filters=first)).filters
-    assert "--deny 2: at least 1 URL" in filter_sentences(twice, are_all=True)[0]
+    assert "--deny 2: at least 1 different URL" in filter_sentences(twice, are_all=True)[0]
 
 
 def test_what_is_remembered_is_bounded() -> None:
