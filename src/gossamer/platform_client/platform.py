@@ -26,8 +26,9 @@ _PAGE: Final = 1000
 """Entries of a page: the most that the API returns."""
 ENDED: Final = frozenset({"finished", "failed", "cancelled"})
 """States in which a job has ended. The API's: fixed."""
-_ANSWER_SECONDS: Final = 50
-"""Time after which the server answers although it still builds a version; proxies cut longer calls off."""
+_ANSWER_SECONDS: Final = 5
+"""Time after which the server answers although it still builds a version, and the client reports that. At most 50:
+proxies cut longer calls off."""
 
 
 class PlatformClient:
@@ -51,10 +52,19 @@ class PlatformClient:
     # --- versions -----------------------------------------------------------------------------------------------------
 
     def deploy(
-        self, project: str, version: str, content: bytes, show: Callable[[int, int], None], **query: Any
+        self,
+        project: str,
+        version: str,
+        content: bytes,
+        show: Callable[[int, int], None],
+        on_building: Callable[[str], None],
+        **query: Any,
     ) -> dict[str, Any]:
         """Send an artefact, and wait until its spiders are listed. Return the version. Raises ServerRefused with the
-        reason if it is broken."""
+        reason if it is broken.
+
+        `on_building` is called when the server still builds it after some seconds, and then for each new reason why the
+        server has to try again; it gets that reason. Empty: there is none."""
         answer = self.session.json(
             "POST",
             "/v1/versions",
@@ -63,7 +73,11 @@ class PlatformClient:
             headers={"Content-Type": "application/zip"},
             seconds=_BUILD_SECONDS,
         )
+        reported: str | None = None
         while answer["state"] == "building":
+            if answer["reason"] != reported:
+                reported = answer["reason"]
+                on_building(reported)
             time.sleep(_LOOK_SECONDS)
             number = answer["id"]
             found = [each for each in self.call("GET", "/versions", query={"project": project}) if each["id"] == number]

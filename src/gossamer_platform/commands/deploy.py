@@ -216,7 +216,23 @@ def _deploy_to(
     with contextlib.closing(_Cleared(progress)):
         if isinstance(client, PlatformClient):
             query = {"environment": environment.value} if environment else {}
-            answer = client.deploy(name, wanted, built.content, progress.show, **query)
+
+            def show_sent(done: int, total: int) -> None:
+                progress.show(done, total)
+                if done == total:
+                    terminal.exit_on_signal(
+                        f"The server goes on with version {wanted} of {name}. To see its state: gossamer versions "
+                        f"--project {name}"
+                    )
+
+            def show_building(reason: str) -> None:
+                progress.clear()
+                if not quiet:
+                    trouble = f" So far: {reason}" if reason else ""
+                    terminal.say(f"The server still builds version {wanted}. Its packages may take minutes.{trouble}")
+
+            answer = client.deploy(name, wanted, built.content, show_sent, show_building, **query)
+            terminal.exit_on_signal("Interrupted.")
             spiders, warnings = list(answer["spiders"] or []), list(answer.get("warnings") or [])
         elif environment is EnvironmentKind.ISOLATED:
             raise BadInput(f"--environment: {target.url} is a Scrapyd, which runs all projects with its own packages")

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import tarfile
@@ -267,6 +268,38 @@ def test_the_command_deploys_a_folder_with_its_requirements(server: Scrapyd, tmp
     assert broken.returncode == 1
     assert "coloured==3.0" in broken.stderr
     assert server.get("listversions", project="folder")["versions"] == ["1"]
+
+
+def test_the_command_says_that_the_server_still_builds_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir()
+    index = package_index(tmp_path / "index")
+    _source_package(index, backend=_BACKEND.format(go=str(tmp_path / "go")))
+    (tmp_path / "project/shop").mkdir(parents=True)
+    (tmp_path / "project/scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
+    (tmp_path / "project/requirements.txt").write_text("slow\n")
+    (tmp_path / "project/shop/__init__.py").touch()
+    (tmp_path / "project/shop/settings.py").write_text("SPIDER_MODULES = ['shop.spiders']\n")
+    (tmp_path / "project/shop/spiders.py").write_text(f"import sys\nimport scrapy\n{_TELLS}")
+    with _server(tmp_path, index) as server:
+        deploying = subprocess.Popen(
+            crawling.command(
+                "deploy", str(server.client.base_url), "--project=shop", "--version=1", "--environment=isolated"
+            ),
+            cwd=tmp_path / "project",
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert deploying.stderr is not None
+        said = ""
+        while "The server still builds version 1." not in said:
+            line = deploying.stderr.readline()
+            assert line, said
+            said += line
+        deploying.send_signal(signal.SIGINT)
+        said = deploying.communicate()[1]
+        assert "The server goes on with version 1 of shop. To see its state: gossamer versions --project shop" in said
+        (tmp_path / "go").touch()
+        until(lambda: _version(server, "1")["state"] == "ready", what=lambda: _version(server, "1"))
 
 
 @contextlib.contextmanager
