@@ -12,6 +12,7 @@ from gossamer.cli import terminal
 from gossamer.cli.terminal import Interruption
 from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model import DATA_DIR
 from gossamer.settings import Settings
 from gossamer.valkey.datadir import running_address
 from gossamer.wiring.frontier import connect, frontier_address
@@ -38,7 +39,7 @@ async def frontier_here(settings: Settings, *, name: str) -> AsyncIterator[Valke
 
 def no_crawl_with(data_dir: Path) -> str:
     """Return the message where no crawl was started with the data directory."""
-    place = "in this folder" if data_dir == Path(".gossamer") else f"with the data directory {data_dir}"
+    place = "in this folder" if data_dir == Path(DATA_DIR) else f"with the data directory {data_dir}"
     return f"no crawl was started {place}. Go to its folder, name another directory with --data-dir, or a --frontier."
 
 
