@@ -370,8 +370,8 @@ def _times(schedule: dict[str, Any]) -> list[str]:
     found = []
     for instant in schedule["next"]:
         own, local = targets.full_time_text(instant, _zone(schedule)), targets.full_time_text(instant)
-        zone = f" {_zone(schedule)}" if _zone(schedule) else ""
-        found.append(f"{own}{zone}" if own == local else f"{own}{zone} ({local} here)")
+        zone = f" {_zone(schedule)}" if _zone(schedule) not in ("", "UTC") else ""  # the time has +00:00
+        found.append(f"{own}{zone}" if own == local else f"{own}{zone} ({local} on this machine)")
     return found
 
 

@@ -397,7 +397,7 @@ def test_limits_of_a_project_and_a_spider_are_set_and_shown(project: Project, se
 def test_schedules_are_added_paused_run_and_removed(project: Project) -> None:
     added = project.run("schedules", "add", "nightly", "words", "--cron", "30 2 * * *", TZ="Asia/Tokyo").stdout
     assert "The next times" in added
-    assert re.search(r"02:30\+00:00 UTC \(\S+ 11:30\+09:00 here\)", added)
+    assert re.search(r"02:30\+00:00 \(\S+ 11:30\+09:00 on this machine\)", added)
     assert "exactly one of --cron" in project.run("schedules", "add", "none", "words", code=2).stderr
     assert "cannot read '15x'" in project.run("schedules", "add", "x", "words", "--every", "15x", code=2).stderr
     taken = project.run("schedules", "add", "nightly", "words", "--every", "1d", code=2).stderr

@@ -113,7 +113,7 @@ async def _import(
 
     def show(done: ImportResult) -> None:
         if show_progress:
-            console.print(f"{done.read:,} read, {done.added:,} added ...")
+            console.print(f"{done.read:,} read, {done.added:,} {'would be added' if dry else 'added'} ...")
 
     with Interruption(drain=None, show=terminal.say):  # the first Ctrl-C cancels the import, which may be repeated
         shards = await connect_shards(settings, redis, option="--redis")
