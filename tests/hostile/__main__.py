@@ -43,7 +43,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-network", action="store_true", help="do not try to make a network of our own")
     parser.add_argument(namespace.INSIDE, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
-    if not options.inside and not options.no_network:
+    if options.inside:
+        sys.argv[:] = [word for word in sys.argv if word != namespace.INSIDE]  # the proof has what a person types
+    elif not options.no_network:
         namespace.enter(words)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="hostile-"))
     folder.mkdir(parents=True, exist_ok=True)
