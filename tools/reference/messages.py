@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from gossamer.model.messages import reader
@@ -114,6 +115,7 @@ _PLUGINS = [
 ]
 
 
+@cache
 def _shared_rows() -> list[str]:
     """Return the rows of fields that many messages have: one for each field, that of most messages."""
     schemas = [reader.schema(name) for _, names, _ in _GROUPS for name in names]

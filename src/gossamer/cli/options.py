@@ -74,12 +74,12 @@ _VERBOSE = option("--verbose", "-v", help="Log to standard error what happens.",
 def _records_parameter(name: str) -> Parameter:
     """Return --items or --pages as a parameter of a command."""
     rest = (
-        "Both options: pages and items. Neither: .csv, .json and .sqlite take items if there are any, else pages; the "
+        " Both options: pages and items. Neither: .csv, .json and .sqlite take items if there are any, else pages; the "
+        "others take all."
     )
-    rest = f" {rest}others take all." if name == "items" else ""
     described = option(
         f"--{name}",
-        help=f"Write only {name} to the -o before this option.{rest}",
+        help=f"Write only {name} to the -o before this option.{rest * (name == 'items')}",
         panel=OUTPUT,
         belongs_to="output",
     )

@@ -27,8 +27,6 @@ _PARTS: Final = 2
 _READ_SECONDS: Final = 3.0
 """Longest time for which a page waits for an answer. Must exceed those of the API for what it can do without: the
 history (`_READ_SECONDS` in `history/store.py`), and the frontier (`FRONTIER_SECONDS` in `api/crawls.py`)."""
-
-
 BUS_SECONDS: Final = 6.0
 """Longest time for which a page waits for records of the bus, which a remote broker may be slow to read. Of pages, the
 API reads for 3 seconds at most (`_MAX_SECONDS` in `api/pages.py`)."""

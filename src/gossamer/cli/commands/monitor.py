@@ -90,8 +90,6 @@ def monitor(
 ) -> None:
     """Show a running service, or jobs on servers, until Ctrl-C. With targets, it shows the jobs of a Scrapy project.
 
-
-
     gossamer monitor
 
     gossamer monitor production http://localhost:6800

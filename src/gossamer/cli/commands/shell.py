@@ -63,7 +63,7 @@ def shell(
     """Try selectors on one page, at a Python prompt.
 
     The page is fetched as a crawl would fetch it. At the prompt: page, css("h1::text"), xpath("//h1/text()"),
-    fetch("https://…") for another page, view() to see the page in a browser.  With IPython installed the prompt
+    fetch("https://…") for another page, view() to see the page in a browser. With IPython installed the prompt
     completes names.
 
     gossamer shell https://example.com
