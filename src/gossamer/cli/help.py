@@ -89,8 +89,8 @@ def _paragraph(text: str, width: int) -> str:
 
 
 def _usage(one: Parameter) -> str:
-    name = one.metavar.strip("[]")
-    return name if one.is_required else f"[{name}]"
+    """Return an argument as the usage line shows it: in brackets if it may be left out."""
+    return one.metavar if one.is_required or one.metavar.startswith("[") else f"[{one.metavar}]"
 
 
 def _row(one: Parameter) -> tuple[str, str, str, str]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import pytest
 
 from gossamer.cli.app import command_in
+from gossamer.cli.help import help_of
 from gossamer.cli.parser import HelpWanted, ProgramCommand, UsageError, argument, option
 from gossamer.errors import BadInput
 
@@ -90,6 +91,20 @@ def test_a_mistake_is_named(typed: str, said: str) -> None:
 def test_the_help_is_asked_for(typed: str) -> None:
     with pytest.raises(HelpWanted):
         _read(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "usage"),
+    [
+        ("crawl", "gossamer crawl [OPTIONS] [URL...]"),
+        ("monitor", "gossamer monitor [OPTIONS] [TARGET]..."),
+        ("deploy", "gossamer deploy [OPTIONS] [TARGET]"),
+        ("export", "gossamer export [OPTIONS] FROM TO"),
+        ("completion", "gossamer completion [OPTIONS] bash|zsh|fish"),
+    ],
+)
+def test_the_usage_has_brackets_once_around_what_may_be_left_out(typed: str, usage: str) -> None:
+    assert help_of(command_in([typed])[0]).splitlines()[1] == f" Usage: {usage}"
 
 
 @pytest.mark.parametrize("group", ["crawls", "domains", "jobs", "nodes", "projects", "schedules", "tokens", "versions"])
