@@ -197,6 +197,17 @@ def test_a_folder_with_crawls_points_to_their_list_and_an_empty_one_names_option
         assert "`gossamer crawls list` shows the 1 crawl of that directory." in done.stderr
 
 
+def test_the_list_of_a_shared_frontiers_crawls_counts_failures(web: FakeWeb, tmp_path: Path) -> None:
+    failing = ("http://dead.test:1/", "--resolve", "dead.test:127.0.0.1", "--retries", "0")
+    with standalone() as shared:
+        gossamer("crawl", *flags(web, "some"), *failing, "--frontier", shared.address, cwd=tmp_path)
+        shown = gossamer("info", "--frontier", shared.address, cwd=tmp_path)
+    assert [line.split() for line in shown.stdout.splitlines()] == [
+        ["crawl", "state", "run", "fetched", "failed", "waiting", "in", "flight"],
+        ["cli/some", "finished", "1", "30", "1", "0", "0"],
+    ], shown.stderr
+
+
 def test_a_crawl_that_is_not_finished_is_refused_unless_it_is_stopped(
     web: FakeWeb, server: Server, tmp_path: Path
 ) -> None:

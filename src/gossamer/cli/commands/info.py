@@ -101,7 +101,7 @@ def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:
     if as_json:
         terminal.print_json({"crawls": crawls, "more": more})
         return
-    table = tables.PlainTable("crawl", "state", "run", "fetched", "waiting", "in flight")
+    table = tables.PlainTable("crawl", "state", "run", "fetched", "failed", "waiting", "in flight")
     for crawl in crawls[:_ROWS]:
         total = crawl.total()
         table.add_row(
@@ -109,6 +109,7 @@ def _show_all(found: tuple[list[CrawlInfo], bool], *, as_json: bool) -> None:
             crawl.state.value,
             str(crawl.run),
             f"{total.fetched:,}",
+            f"{sum(total.failed.values()):,}",
             f"{total.waiting:,}",
             f"{total.leased:,}",
         )
