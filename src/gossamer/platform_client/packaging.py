@@ -43,7 +43,7 @@ class BuiltArtefact(NamedTuple):
     kind: str
     """`egg` or `wheel`."""
     how: str
-    """Description of its origin, for a person."""
+    """Origin for a person, such as `by setup.py`. Empty: the project's files, packed."""
 
 
 class BuildFailed(BadInput):
@@ -61,7 +61,7 @@ def build_artefact(project: ScrapyProject, version: str, *, as_egg: bool = False
         return BuiltArtefact(_wheel(project.folder), "wheel", "by pyproject.toml")
     if (project.folder / "setup.py").is_file():
         return BuiltArtefact(_setup_py_egg(project.folder), "egg", "by setup.py")
-    return BuiltArtefact(_packed_egg(project, version), "egg", f"of {project.folder.name}")
+    return BuiltArtefact(_packed_egg(project, version), "egg", "")
 
 
 def _pyproject(folder: Path) -> dict[str, Any]:

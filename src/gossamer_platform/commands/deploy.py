@@ -197,7 +197,7 @@ def _write_artefact(project: ScrapyProject | None, path: Path, version: str) -> 
         raise BadInput("--build: there is no Scrapy project here")
     built = build_artefact(project, version_name(version, project.folder))
     path.write_bytes(built.content)
-    terminal.say(f"{path}: {built.kind} {built.how}, {targets.size_text(len(built.content))}")
+    terminal.say(f"{path}: {f'{built.kind} {built.how}'.strip()}, {targets.size_text(len(built.content))}")
 
 
 def _deploy_to(
@@ -210,7 +210,8 @@ def _deploy_to(
     wanted = version_name(version or target.version, here.folder if here else Path.cwd())
     built = _artefact(here, egg, wanted, as_egg=isinstance(client, ScrapydClient))
     if not quiet:
-        terminal.print_stderr(f"{built.kind.title()} {built.how}: {targets.size_text(len(built.content))}")
+        origin = f"{built.kind.title()} of {name} {built.how}".strip()
+        terminal.print_stderr(f"{origin}: {targets.size_text(len(built.content))}")
     earlier = {} if quiet else _earlier_versions(client, name)
     progress = targets.ProgressLine(f"Sending to {client.session.url}", quiet=quiet)
     with contextlib.closing(_Cleared(progress)):

@@ -251,6 +251,23 @@ def test_without_a_project_the_command_tells_where_to_go(tmp_path: Path) -> None
     assert "no scrapy.cfg here or above" in done.stderr
 
 
+def test_a_deployment_to_all_targets_names_the_project_of_each(server: Scrapyd, tmp_path: Path) -> None:
+    project = Project(tmp_path / "folder", f"http://127.0.0.1:{server.port}")
+    configured = project.folder / "scrapy.cfg"
+    target = f"url = http://127.0.0.1:{server.port}\nproject = "
+    configured.write_text(
+        f"[settings]\ndefault = shop.settings\n[deploy:a]\n{target}apples\n[deploy:b]\n{target}pears\n"
+    )
+    said = project.run("deploy", "--all", "--version", "1.0").stderr
+    assert re.findall(r"^Egg of (.+): [0-9.]+ kB$", said, re.MULTILINE) == ["apples", "pears"]
+    (project.folder / "setup.py").write_text(
+        "from setuptools import setup\n"
+        "setup(name='x', version='1', packages=['shop'], entry_points={'scrapy': ['settings = shop.settings']})\n"
+    )
+    said = project.run("deploy", "a", "--version", "2.0").stderr
+    assert re.search(r"^Egg of apples by setup\.py: [0-9.]+ kB$", said, re.MULTILINE)
+
+
 def test_a_server_with_a_password_takes_the_token_of_the_environment(tmp_path: Path) -> None:
     with scrapyd(tmp_path, conf="username = me\npassword = secret") as server:
         url = f"http://127.0.0.1:{server.port}"
