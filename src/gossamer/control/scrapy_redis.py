@@ -16,7 +16,7 @@ import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -107,6 +107,9 @@ _KEYS_LOOKED_AT = 100_000
 """Keys of a server that are searched for names of spiders. The server executes no other call meanwhile."""
 _GLOB, _ESCAPED = r"([\\*?\[\]])", r"\\\1"
 """Characters that have a meaning in a pattern of keys, and what stands for them."""
+_REASONS_KEPT, _REASON_LENGTH = 10, 200
+"""Reasons of unreadable entries that a result counts, and the characters of each. A reason may contain a URL, so there
+may be as many as entries."""
 KEPT_SECONDS = 7 * 86400
 """Lifetime of dead letters, and of the digests of imported entries: an import that is repeated after this time adds the
 requests again. May be longer; the digests need memory in Redis until then."""
@@ -146,6 +149,15 @@ class ImportResult:
     """Entries that an earlier import had processed."""
     dead: int = 0
     """Entries that could not be read; they are kept as dead letters."""
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Number of these entries by reason, for the first 10 reasons, each cut after 200 characters."""
+
+    def count_dead(self, reason: str) -> None:
+        """Count an entry that could not be read."""
+        self.dead += 1
+        shown = reason if len(reason) <= _REASON_LENGTH else f"{reason[:_REASON_LENGTH]}…"
+        if shown in self.reasons or len(self.reasons) < _REASONS_KEPT:
+            self.reasons[shown] = self.reasons.get(shown, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +262,9 @@ class ScrapyRedisImport:
             try:
                 request = read_request(entry)
             except BadInput as fault:
-                self.result.dead += 1
-                dead_letters.append(_dead_letter(entry, fault.detail or str(fault)))
+                reason = fault.detail or str(fault)
+                self.result.count_dead(reason)
+                dead_letters.append(_dead_letter(entry, reason))
                 continue
             self._append(batches, request)
         if dry_run:

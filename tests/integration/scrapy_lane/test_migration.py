@@ -42,13 +42,18 @@ def store(server: Server) -> Iterator[redis.Redis]:
         yield client
 
 
-def migrate(folder: Path, server: Server, *options: str, code: int = 0) -> dict[str, Any]:
-    command = [sys.executable, "-m", "gossamer", "migrate", "scrapy-redis", "--spider", "old", "--json"]
+def run(folder: Path, server: Server, *options: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gossamer", "migrate", "scrapy-redis", "--spider", "old"]
     command += ["--redis", server.address, "--bot", prefix(folder), *options]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "GOSSAMER_PREFIX": prefix(folder)}, capture_output=True, text=True
     )
     assert done.returncode == code, done.stderr
+    return done
+
+
+def migrate(folder: Path, server: Server, *options: str, code: int = 0) -> dict[str, Any]:
+    done = run(folder, server, "--json", *options, code=code)
     return json.loads(done.stdout) if done.stdout else {"error": done.stderr}
 
 
@@ -80,7 +85,7 @@ def test_what_waits_is_fetched_and_what_was_seen_is_not(
     assert dry["imported"]["added"] == 8
     assert not store.exists("old:requests:migrated")
     first = migrate(tmp_path, server, *options)
-    assert first["imported"] == {"read": 8, "added": 8, "known": 0, "imported_before": 0, "dead": 0}
+    assert first["imported"] == {"read": 8, "added": 8, "known": 0, "imported_before": 0, "dead": 0, "reasons": {}}
     assert first["left"]["fingerprints"] == 8
     again = migrate(tmp_path, server, *options)
     assert (again["imported"]["added"], again["imported"]["imported_before"]) == (0, 8)
@@ -109,9 +114,20 @@ def test_what_cannot_be_read_is_kept_with_the_reason(tmp_path: Path, server: Ser
     done = migrate(tmp_path, server, code=2)
     assert (done["imported"]["added"], done["imported"]["dead"]) == (1, 4)
     assert len(items(store, "old:requests:dead")) == 4
-    assert all(letter["reason"] for letter in items(store, "old:requests:dead"))
+    reasons = {letter["reason"] for letter in items(store, "old:requests:dead")}
+    assert done["imported"]["reasons"] == dict.fromkeys(reasons, 1)
     assert migrate(tmp_path, server)["imported"]["imported_before"] == 5
     assert store.llen("old:requests:dead") == 4
+
+
+def test_the_first_reasons_are_shown_with_their_counts(tmp_path: Path, server: Server, store: redis.Redis) -> None:
+    store.rpush("old:requests", *[pickle.dumps({"url": f"{number}" + "x" * 300}) for number in range(12)])
+    store.rpush("old:requests", *[pickle.dumps([number]) for number in range(3)])  # the oldest, on the right
+    said = run(tmp_path, server, "--dry-run", code=2).stderr.partition("15 requests cannot be read\n")[2].splitlines()
+    assert said[0] == "  3: it is not a request"
+    assert [line.partition("xx")[0] for line in said[1:10]] == [f"  1: '{number}" for number in range(11, 2, -1)]
+    assert all(line.endswith("x…") and len(line) < 210 for line in said[1:10])
+    assert said[10:] == ["  3: other reasons"]
 
 
 def test_a_server_that_cannot_be_reached_is_named_with_its_option(tmp_path: Path, server: Server) -> None:

@@ -160,3 +160,7 @@ def _print_report(left: SpiderLeftovers, done: ImportResult, *, dry: bool) -> No
     if done.dead:
         where = "" if dry else f"; see {left.queue}:dead"
         terminal.print_stderr(f"{counted(done.dead, 'request')} cannot be read{where}")
+        for reason, count in done.reasons.items():
+            terminal.print_stderr(f"  {count:,}: {reason}")
+        if others := done.dead - sum(done.reasons.values()):
+            terminal.print_stderr(f"  {others:,}: other reasons")
