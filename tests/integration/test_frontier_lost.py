@@ -66,6 +66,19 @@ def test_a_crawl_whose_frontier_lost_its_data_is_not_finished(
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("level", ["error", "info"])
+def test_a_server_that_keeps_nothing_is_warned_about_once(
+    level: str, web: FakeWeb, memory_only: Server, tmp_path: Path
+) -> None:
+    flags = ["--frontier", memory_only.address, "--log-level", level]
+    with up(tmp_path, *flags, command="serve") as service:
+        assert service.said().count("keeps nothing on disk") == 1
+        assert service.stop() == 0
+    crawl = ["crawl", web.seeds()[0], "--depth", "0", *resolving(web.resolve_overrides()), *flags[:2]]
+    done = gossamer(*crawl, *(["-v"] if level == "info" else []), cwd=tmp_path)
+    assert done.stderr.count("keeps nothing on disk") == 1
+
+
 def test_a_server_that_keeps_its_data_is_not_warned_about(web: FakeWeb, tmp_path: Path) -> None:
     with standalone(tcp=True) as server:
         done = gossamer(

@@ -97,6 +97,11 @@ def set_up(level: str = "ERROR", *, style: str = "human") -> None:
     root.setLevel(min(handler.level, logging.WARNING))  # warnings always reach an embedding program
 
 
+def shows_warnings() -> bool:
+    """Return whether the log shows warnings: that of `set_up` from its level on, that of an embedding program always."""
+    return all(handler.level <= logging.WARNING for handler in logging.getLogger("gossamer").handlers)
+
+
 def _json_formatter() -> logging.Formatter:
     """Return the formatter that makes one JSON object of each log record."""
     import structlog  # here, because only JSON logs need it

@@ -23,6 +23,7 @@ from gossamer.model.info import CrawlInfo
 from gossamer.option_names import named
 from gossamer.settings import Settings
 from gossamer.sinks.open import has_content, is_local, local_path
+from gossamer.telemetry import logs
 from gossamer.valkey.datadir import DataDir, unusable
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
@@ -94,8 +95,8 @@ async def open_frontier(settings: Settings, shards: Shards) -> ValkeyFrontier:
 
 
 def warn_of_servers(frontier: ValkeyFrontier, say: Callable[[str], None]) -> None:
-    """Warn of servers of the frontier that may lose data."""
-    for warning in frontier.server_warnings:
+    """Warn of servers of the frontier that may lose data, unless the log has shown it when this process connected."""
+    for warning in () if logs.shows_warnings() else frontier.server_warnings:
         say(f"{warning}.")
 
 
