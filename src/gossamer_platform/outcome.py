@@ -34,6 +34,25 @@ WRONG_USAGE: Final = 2
 """Exit code of a process whose settings or arguments are wrong, as Scrapy and Gossamer use it: another attempt would
 fail as well."""
 
+_MEANINGS: Final = {
+    f"exit_code: {WRONG_USAGE}": "A setting or an argument is wrong, as the end of its log says. Such a job is not tried again.",
+    "exit_code": "Its process ended with the exit code {}.",
+    "signal": "The signal {} ended its process. 9 is often a lack of memory.",
+    "finish_reason": "Scrapy closed the spider with the reason {}.",
+    "no_reason": "Its process ended without a closed spider, probably before the spider was opened.",
+    "errors": "Its log has {} errors, more than its limit.",
+    "few_items": "It scraped {} items, fewer than its limit.",
+    "timed_out": "It took longer than its time limit.",
+    "out_of_memory": "Its processes took more memory than its limit.",
+    "file_limit": "Its {} became longer than its limit.",
+    "pending_limit": "No node had a free slot for it within its limit.",
+    "node_lost": "Its node could not be reached for too long.",
+    "shim_lost": "The process that supervises it was killed, and the job with it.",
+    "machine_restarted": "Its machine was restarted while it ran.",
+    "no_version": "Its version does not exist any more.",
+}
+"""Meaning of a job's reason, or of its first word. docs/howto/from-scrapyd.md lists the words."""
+
 _Int32 = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
 
 
@@ -94,6 +113,13 @@ def failure_of(end: AttemptEnd, expected: Expectation = _USUAL) -> str:
     if items < expected.min_items:
         return f"few_items: {items}"
     return ""
+
+
+def meaning_of(reason: str) -> str:
+    """Return what the reason of a failed job means, as a sentence for people. Empty: the reason says so itself."""
+    word, _, detail = reason.partition(": ")
+    meaning = _MEANINGS.get(reason) or _MEANINGS.get(word, "")
+    return meaning.format(detail) if meaning else ""
 
 
 def bounded_counters(found: Any) -> dict[str, Any]:

@@ -47,24 +47,6 @@ Project = Annotated[
 ]
 Json = Annotated[bool, option("--json", help="Print the result as JSON.")]
 
-_REASONS: Final = {
-    "exit_code: 2": "A setting or an argument is wrong, as the end of its log says. Such a job is not tried again.",
-    "exit_code": "Its process ended with the exit code {}.",
-    "signal": "The signal {} ended its process. 9 is often a lack of memory.",
-    "finish_reason": "Scrapy closed the spider with the reason {}.",
-    "no_reason": "Its process ended without a closed spider, probably before the spider was opened.",
-    "errors": "Its log has {} errors, more than its limit.",
-    "few_items": "It scraped {} items, fewer than its limit.",
-    "timed_out": "It took longer than its time limit.",
-    "out_of_memory": "Its processes took more memory than its limit.",
-    "file_limit": "Its {} became longer than its limit.",
-    "pending_limit": "No node had a free slot for it within its limit.",
-    "node_lost": "Its node could not be reached for too long.",
-    "shim_lost": "The process that supervises it was killed, and the job with it.",
-    "machine_restarted": "Its machine was restarted while it ran.",
-    "no_version": "Its version does not exist any more.",
-}
-"""Meaning of a job's reason, or its first word. The words are the server's: docs/howto/from-scrapyd.md lists them."""
 _START_SECONDS: Final = 5.0
 """Time that a server on this machine has to start."""
 _LOOK_SECONDS: Final = 0.1
@@ -282,13 +264,6 @@ def full_time_text(text: str, zone: str = "") -> str:
         known = ZoneInfo(zone) if zone else None
     at = datetime.fromisoformat(text).astimezone(known)
     return at.isoformat(" ", "seconds" if at.second else "minutes")
-
-
-def reason_text(reason: str) -> str:
-    """Return what the reason of a failed job means, as a sentence for people. Empty: it says so itself."""
-    word, _, detail = reason.partition(": ")
-    meaning = _REASONS.get(reason) or _REASONS.get(word, "")
-    return meaning.format(detail) if meaning else ""
 
 
 def runtime_text(job: Mapping[str, Any]) -> str:

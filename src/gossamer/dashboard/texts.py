@@ -35,7 +35,7 @@ def language_for(accepted: str) -> str:
     return LANGUAGES[0]
 
 
-_SENTENCES: Final = ("finding.", "advice.", "waits.", "error.")
+_SENTENCES: Final = ("finding.", "advice.", "waits.", "failure.", "error.")
 """Sections with the sentences that programs make in English: in the first language, texts that are recognised."""
 _SCOPE_FAULT: Final = re.compile(r"this needs a token with the scope (\w+); (.+) has (\w+)")
 """Sentence of a platform's API, whose scopes have technical names."""

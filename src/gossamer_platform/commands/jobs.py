@@ -19,6 +19,7 @@ from gossamer.platform_client.http import ServerRefused, ServerUnreachable
 from gossamer.platform_client.platform import ENDED, PlatformClient
 from gossamer.platform_client.scrapyd import ScrapydClient
 from gossamer.platform_client.targets import choose_target
+from gossamer_platform.outcome import meaning_of
 
 _STYLES: Final = {"running": "green", "starting": "green", "stopping": "yellow", "failed": "red", "pending": "cyan"}
 """Colour by state."""
@@ -504,7 +505,7 @@ def show_end(ended: dict[str, Any], *, on_stderr: bool = False, with_advice: boo
     else:
         sentence = f"Job {ended['id']} is {state}, after {after}."
     terminal.print_result(sentence, on_stderr=on_stderr)
-    if state == "failed" and (meaning := targets.reason_text(ended["reason"])):
+    if state == "failed" and (meaning := meaning_of(ended["reason"])):
         terminal.print_stderr(meaning)
     if state == "failed" and with_advice and not on_stderr:
         terminal.print_stderr(f"To see its log: gossamer jobs log {ended['id']}")
@@ -533,7 +534,7 @@ def _show_job(found: dict[str, Any]) -> None:
         "schedule": f"number {found['schedule_id']}" if found["schedule_id"] else "",
         "state": found["state"] + (f": {found['reason']}" if found["reason"] else ""),
         "waits for": found.get("waits_for") or "",
-        "why": targets.reason_text(found["reason"]),
+        "why": meaning_of(found["reason"]),
         "arguments": "  ".join(f"{name}={value}" for name, value in found["arguments"].items()),
         "settings": "  ".join(f"{name}={value}" for name, value in found["settings"].items()),
         "created": targets.moment_text(found["created_at"]),

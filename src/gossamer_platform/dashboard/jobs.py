@@ -10,6 +10,7 @@ from gossamer.dashboard.pages import DashboardPage
 from gossamer.dashboard.service import ApiCall, ApiRefused
 from gossamer.platform_client.sizes import read_size
 from gossamer_platform.dashboard.choices import project_choice, spider_choice, version_choice
+from gossamer_platform.outcome import meaning_of
 
 STATES: Final = ("pending", "starting", "running", "stopping", "finished", "failed", "cancelled")
 ENDED: Final = frozenset({"finished", "failed", "cancelled"})
@@ -42,7 +43,7 @@ async def show_list(page: DashboardPage) -> Response:
 async def show(page: DashboardPage) -> Response:
     """Return one job: its state with the cause, what it counts, its attempts, and what can be done with it."""
     job = await _job(page)
-    return page.render("job.html", job=job, is_ended=job["state"] in ENDED, tab="job")
+    return page.render("job.html", job=job, is_ended=job["state"] in ENDED, tab="job", meaning_of=meaning_of)
 
 
 async def show_log(page: DashboardPage) -> Response:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from gossamer.dashboard.pages import DashboardPage
+from gossamer_platform.outcome import meaning_of
 
 _FAILED_SHOWN: Final = 5
 _LATEST_READ: Final = 24
@@ -36,6 +37,7 @@ async def platform_values(page: DashboardPage) -> Mapping[str, Any]:
     return {
         "job_counts": counts["jobs"],
         "failed_jobs": failed["jobs"],
+        "meaning_of": meaning_of,
         "jobs_with_errors": _with_errors(finished["jobs"], now=datetime.now(UTC))[:_ERRORS_SHOWN],
         "running_jobs": running["jobs"],
         "lost": lost,

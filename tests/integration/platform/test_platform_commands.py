@@ -123,13 +123,18 @@ def test_a_finished_job_shows_its_last_error_and_is_not_cancelled(project: Proje
     assert re.search(rf"job {number} had ended before \(finished, [0-9:]+ \w+\)", done.stderr)
 
 
-def test_a_job_whose_process_dies_shows_the_last_error_of_its_log(project: Project) -> None:
+def test_a_job_whose_process_dies_shows_the_last_error_of_its_log(project: Project, server: Scrapyd) -> None:
     number = str(project.json("schedule", "words", "-a", "dies=no server", "--wait", code=1)["id"])
     shown = project.json("jobs", "show", number)
     assert ("log_count/CRITICAL" in shown["stats"], shown["exit_code"]) == (False, 2)
     assert "CRITICAL: no server" in shown["last_error"]
     why = project.run("jobs", "show", number, COLUMNS="200").stdout
     assert "A setting or an argument is wrong, as the end of its log says. Such a job is not tried again." in why
+    overview = server.client.get("/ui/").text
+    assert "A setting or an argument is wrong, as the end of its log says." in overview
+    assert "exit_code: 2" not in overview
+    page = server.client.get("/ui/job", params={"id": number}, headers={"Accept-Language": "de"}).text
+    assert "Eine Einstellung oder ein Argument ist falsch, wie das Ende seines Logs zeigt." in page
 
 
 def test_a_job_is_scheduled_followed_and_its_items_are_read(project: Project) -> None:

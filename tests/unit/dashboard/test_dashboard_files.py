@@ -14,6 +14,7 @@ from gossamer.dashboard.request_form import form_fields
 from gossamer.dashboard.sessions import SESSION_SECONDS, Sessions
 from gossamer.dashboard.texts import LANGUAGES, Texts, language_for, texts_of
 from gossamer.web.html import Templates
+from gossamer_platform.outcome import _MEANINGS, meaning_of
 
 FOLDER = Path(__file__).parents[3] / "src/gossamer/dashboard"
 PLATFORM = Path(__file__).parents[3] / "src/gossamer_platform/dashboard"
@@ -92,6 +93,16 @@ def test_each_language_has_every_sentence_of_programs(
 
 
 @pytest.mark.parametrize("language", LANGUAGES[1:])
+def test_each_language_has_the_meaning_of_each_reason_of_a_failed_job(language: str) -> None:
+    meanings = [meaning_of(f"{reason}: 7".replace(": 2: 7", ": 2")) for reason in _MEANINGS]
+    assert len(set(meanings)) == len(meanings) >= 15
+    assert "the exit code 7." in meaning_of("exit_code: 7")
+    assert "A setting or an argument" in meaning_of("exit_code: 2")
+    assert meaning_of("start_failed: no such file") == meaning_of("") == ""
+    assert {meaning for meaning in meanings if Texts(language).told(meaning) == meaning} == set()
+
+
+@pytest.mark.parametrize("language", LANGUAGES[1:])
 def test_each_language_has_the_reasons_for_which_a_form_is_refused(language: str) -> None:
     """Those of the schemas, in their own words or by the keyword that failed."""
     schemas = FOLDER.parent / "model/messages/schemas"
@@ -134,7 +145,7 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
     beginnings = tuple(re.findall(r"""\b(?:t|t\.get)\(["']([a-z_.]+)["'] ~""", sources))
     assert literal <= texts_of("en").keys()
     named = set(re.findall(r"""["']([a-z]+\.[a-z_]+)["']""", sources))
-    beginnings += ("finding.", "advice.", "waits.", "error.", "problem_kind.")  # by Texts.told and Texts.fault
+    beginnings += ("finding.", "advice.", "waits.", "failure.", "error.", "problem_kind.")  # by Texts.told and Texts.fault
     assert {key for key in texts_of("en") if key not in named and not key.startswith(beginnings)} == set()
 
 
