@@ -35,7 +35,9 @@ WRONG_USAGE: Final = 2
 fail as well."""
 
 _MEANINGS: Final = {
-    f"exit_code: {WRONG_USAGE}": "A setting or an argument is wrong, as the end of its log says. Such a job is not tried again.",
+    f"exit_code: {WRONG_USAGE}": (
+        "A setting or an argument is wrong, as the end of its log says. Such a job is not tried again."
+    ),
     "exit_code": "Its process ended with the exit code {}.",
     "signal": "The signal {} ended its process. 9 is often a lack of memory.",
     "finish_reason": "Scrapy closed the spider with the reason {}.",

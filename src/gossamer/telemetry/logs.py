@@ -98,7 +98,7 @@ def set_up(level: str = "ERROR", *, style: str = "human") -> None:
 
 
 def shows_warnings() -> bool:
-    """Return whether the log shows warnings: that of `set_up` from its level on, that of an embedding program always."""
+    """Return whether the log shows warnings. That of `set_up` does from its level on, that of a program always."""
     return all(handler.level <= logging.WARNING for handler in logging.getLogger("gossamer").handlers)
 
 

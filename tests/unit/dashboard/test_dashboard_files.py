@@ -12,7 +12,7 @@ import pytest
 
 from gossamer.dashboard.request_form import form_fields
 from gossamer.dashboard.sessions import SESSION_SECONDS, Sessions
-from gossamer.dashboard.texts import LANGUAGES, Texts, language_for, texts_of
+from gossamer.dashboard.texts import _SENTENCES, LANGUAGES, Texts, language_for, texts_of
 from gossamer.web.html import Templates
 from gossamer_platform.outcome import _MEANINGS, meaning_of
 
@@ -145,7 +145,7 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
     beginnings = tuple(re.findall(r"""\b(?:t|t\.get)\(["']([a-z_.]+)["'] ~""", sources))
     assert literal <= texts_of("en").keys()
     named = set(re.findall(r"""["']([a-z]+\.[a-z_]+)["']""", sources))
-    beginnings += ("finding.", "advice.", "waits.", "failure.", "error.", "problem_kind.")  # by Texts.told and Texts.fault
+    beginnings += (*_SENTENCES, "problem_kind.")  # by Texts.told and Texts.fault
     assert {key for key in texts_of("en") if key not in named and not key.startswith(beginnings)} == set()
 
 
