@@ -1,7 +1,9 @@
 """Servers that speak HTTP badly: each ends in an answer or in the right error, never in a hang or another exception."""
 
+import gc
 import gzip
 import random
+import weakref
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -512,6 +514,24 @@ async def test_a_status_and_its_headers_count_whatever_the_body_is(name: str, st
         finally:
             await client.close()
     assert client.open_connections == 0
+
+
+@pytest.mark.parametrize("name", FAILING_BODIES)
+async def test_the_body_of_a_failed_page_is_freed_with_its_error(name: str) -> None:
+    """At once. The garbage collector comes so late that many bodies would wait for it."""
+    steps, expected, _ = FAILING_BODIES[name]
+    timeouts = Timeouts(30, 30, 0.1, 60) if expected is IdleTimeout else PATIENT
+    client = HttpClient(Resolver(overrides={"bad.test": "127.0.0.1"}), limits=LIMITS, timeouts=timeouts)
+    async with run_bad_server({"/": [OK, *steps]}) as server:
+        gc.disable()
+        try:
+            await client.fetch(FetchRequest(f"http://bad.test:{server.port}/"))
+        except expected as error:
+            kept = weakref.ref(error)
+        finally:
+            gc.enable()
+            await client.close()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))

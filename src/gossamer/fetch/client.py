@@ -246,6 +246,7 @@ class HttpClient:
         if send_by is not None and time.monotonic() > send_by:
             raise self._not_sent_in_time(send_by, connection, timings)
         failure: FetchError | None = None  # must not hide the status and headers that came before it
+        result: asyncio.Future[Any] | None = None
         try:
             try:
                 result = self._watch.send(connection, wire, reader, deadline)  # `_end_request` must follow in any case
@@ -274,7 +275,7 @@ class HttpClient:
             return _response(request, plan, connection.key.ip, reader, head, reused, timings, failure)
         finally:
             timings.total = time.monotonic() - started
-            failure = None  # breaks a reference cycle: its traceback refers to this frame
+            failure = result = None  # breaks reference cycles: its traceback refers to this frame
             if reader.complete_bytes:
                 self._budget.consume(reader.complete_bytes)
 
@@ -573,6 +574,7 @@ def _response(
     if reader.content_encodings:
         decoded, error = _decode(wire, parse_encodings(reader.content_encodings), limits)
         body, truncated, failure = decoded.body, truncated or decoded.truncated, failure or error
+        del error  # as in `fetch`
         if decoded.fault is not None:
             faults = (*faults, decoded.fault)
     elif len(wire) > limits.body_bytes:
