@@ -450,11 +450,22 @@ def test_a_crawl_without_end_visits_pages_again_until_it_is_interrupted_and_goes
         assert "Resume with: " in output
         return output
 
+    def state() -> tuple[str, bool]:
+        listed = json.loads(run("crawls", "list", "--json").stdout)["crawls"]
+        assert len(listed) == 1
+        return listed[0]["state"], "Resume with: " in run("crawls", "show", listed[0]["crawl_id"]).stdout
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command(*arguments), cwd=tmp_path, capture_output=True, text=True, timeout=100)
+
     first = start()
     wait_for(first, lambda: site.answers["/a.html", 304] >= 2)
+    assert state() == ("running", False)
     write(site, "a.html", "other")
     wait_for(first, lambda: site.answers["/a.html", 200] == 2)
     assert "status codes: 200 3, 304 " in interrupt(first)  # of all rounds
+    assert state() == ("interrupted", True)
+    assert "interrupted" in run("why", f"{site.url}/a.html").stdout
     write(site, "a.html", "third")
     second = start()
     wait_for(second, lambda: site.answers["/a.html", 200] == 3)

@@ -572,6 +572,7 @@ def crawl_note(
         ca_file=os.path.abspath(fetch.ca_file) if fetch.ca_file else "",
         resume_command=resume_command,
         index=_noted_index(settings, plan),
+        is_endless=settings.crawl.recrawl,
         without_links=earlier is not None and earlier.lacks_links,
     )
 

@@ -32,15 +32,12 @@ from gossamer.policy.words import counted, duration_text
 from gossamer.settings import Settings
 from gossamer.sinks.base import Sink
 from gossamer.wiring.plan import Plan
-from gossamer.wiring.recrawling import open_index
+from gossamer.wiring.recrawling import TURN_SECONDS, open_index
 
 _PAUSE_SECONDS = 1.0
 """Shortest time between two rounds, and between two looks whether a page is due."""
 _POLL_SECONDS = 0.2
 """Interval at which a crawl that waits looks whether it is interrupted."""
-_TURN_SECONDS = 30.0
-"""Time for which an index belongs to the frontier of a command that has last said so. If that command is killed,
-commands with other frontiers are refused for so long."""
 _FAILED_POLLS = 25
 """Such looks between two attempts while the index or an output is away."""
 
@@ -130,19 +127,19 @@ class Recrawl:
         """Have the index for this frontier. Raises BadInput while commands with another frontier have it: each would
         take the open round of the other one for one that its frontier has lost, and visit all pages again."""
         now = time.time()
-        if not index.take_turn(self._place, now=now, seconds=_TURN_SECONDS):
-            other = index.other_owner(self._place, now=now, seconds=_TURN_SECONDS)
+        if not index.take_turn(self._place, now=now, seconds=TURN_SECONDS):
+            other = index.other_owner(self._place, now=now, seconds=TURN_SECONDS)
             raise BadInput(
                 f"a command with the frontier of {other or 'another place'} keeps the crawl up to date by this index. "
                 "Use that frontier or data directory, or name another index. If that command was killed, repeat this "
-                f"one in {_TURN_SECONDS:.0f} seconds.",
+                f"one in {TURN_SECONDS:.0f} seconds.",
                 option="index",
             )
 
     async def _keep_turn(self) -> None:
         """Go on having the index, by connections of its own."""
         while True:
-            await asyncio.sleep(_TURN_SECONDS / 3)
+            await asyncio.sleep(TURN_SECONDS / 3)
             with suppress(SinkError, BadInput):  # the crawl itself waits until the index is back
                 await asyncio.to_thread(self._renew_turn)
 

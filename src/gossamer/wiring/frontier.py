@@ -181,6 +181,8 @@ class CrawlNote(msgspec.Struct, kw_only=True):
     """Command line that resumes the crawl, with stars for passwords. Empty: not known, or a program started it."""
     index: str = ""
     """Page index of a crawl that is kept up to date: an absolute path, or the address of a database. Empty: none."""
+    is_endless: bool = False
+    """True: the command visits the pages again until it is interrupted (--recrawl)."""
     without_links: bool = False
     """True: an earlier start did not ask for the links of pages in their records (--links)."""
 

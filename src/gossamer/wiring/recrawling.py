@@ -1,6 +1,9 @@
 """Opens page indexes of crawls that are kept up to date."""
 
+import time
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.fresh.index import PageIndex
@@ -12,6 +15,10 @@ from gossamer.sinks.base import SinkThread
 from gossamer.sinks.stores.address import is_store
 from gossamer.wiring.frontier import CrawlNote
 from gossamer.wiring.plan import index_address, index_folder
+
+TURN_SECONDS = 30.0
+"""Time for which an index belongs to the frontier of a command that has last said so. If that command is killed,
+commands with other frontiers are refused for so long."""
 
 
 def open_index(settings: Settings, crawl: CrawlId, terms: Terms) -> PageIndex:
@@ -55,6 +62,18 @@ def find_index(settings: Settings, crawl: CrawlId, note: CrawlNote | None) -> Pa
         return None
     store = index_store(settings)
     return store.get(crawl) if store is not None else None
+
+
+def is_in_use(note: CrawlNote) -> bool:
+    """Return whether a command keeps a crawl up to date by the index of this note, or may do so, because the index
+    cannot be read. One that was killed counts for TURN_SECONDS."""
+    if not is_store(note.index) and not Path(note.index).exists():
+        return False
+    try:
+        with closing(open_noted_index(note)) as index:
+            return bool(index.other_owner("", now=time.time(), seconds=TURN_SECONDS))
+    except (BadInput, SinkError):
+        return True
 
 
 def delete_index(note: CrawlNote) -> None:

@@ -38,7 +38,7 @@ def test_lists_of_crawls_show_their_names_as_they_are_on_one_line(capsys: pytest
         "appid": NAME, "total_pending": 1, "total_crawlids": 1, "total_domains": 1,
         "crawlids": {NAME: {"total": 1, "distinct_domains": 1}},
     })  # fmt: skip
-    crawls._print_table([crawls._ListedCrawl(_crawl().crawl, _crawl(), ())])
+    crawls._print_table([crawls._ListedCrawl(_crawl().crawl, _crawl(), (), "running")])
     shown = capsys.readouterr().out
     assert shown.count(SHOWN) >= 3
     assert shown.count("x" * 200) == 2

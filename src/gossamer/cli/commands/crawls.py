@@ -203,6 +203,8 @@ _OUTPUTS_WIDTH = 12
 _FLIGHT_CHECKS, _FLIGHT_PAUSE_SECONDS = 60, 0.5
 """Number of checks whether requests of a stopped crawl are in flight, and the pause between two. Their product is the
 longest wait, after which the deletion is refused."""
+INTERRUPTED = "interrupted"
+"""State of a crawl that its command resumes. Fixed: --json has it."""
 _ONE_CRAWL = ("gossamer crawl ", "a Python program with the crawl ")
 _QUERIES = ("gossamer crawls", "gossamer why")
 """Names of processes in the lock of a data directory, which only one can hold: of those that work for the crawl that is
@@ -226,8 +228,8 @@ class _ListedCrawl:
     info: CrawlInfo | None
     """None: the frontier does not know the crawl any more."""
     outputs: tuple[str, ...]
-    is_interrupted: bool = False
-    """True: the crawl is not finished, and certainly no process works for it. Never known of a shared frontier."""
+    live_state: str
+    """State by `state_of`. Empty: the frontier does not know the crawl any more."""
     resume_command: str = ""
     """Command line that resumes the crawl. Empty: not known."""
     past_state: str = ""
@@ -249,7 +251,12 @@ class _ListedCrawl:
             return "forgotten"
         if self.info.is_paused and self.info.state is CrawlState.RUNNING:
             return "paused"
-        return "interrupted" if self.is_interrupted else self.info.state.value
+        return self.live_state
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True: the crawl has not ended, and certainly no process works for it."""
+        return self.live_state == INTERRUPTED
 
     def as_json(self) -> dict[str, Any]:
         """Return the crawl for --json."""
@@ -538,9 +545,16 @@ def _may_work_for(holder: str, crawl: CrawlId) -> bool:
     return bool(holder) and not holder.startswith(_QUERIES)
 
 
-def is_interrupted(info: CrawlInfo, holder: str) -> bool:
-    """Return whether the crawl is not finished, and certainly no process works for it. `holder`: of `lock_holder`."""
-    return info.state is CrawlState.RUNNING and not _may_work_for(holder, info.crawl)
+def state_of(info: CrawlInfo, note: CrawlNote | None, holder: str) -> str:
+    """Return the state of a crawl that the frontier knows, in one word. INTERRUPTED: it has not ended, and certainly no
+    process works for it, which is known of a private frontier, and of a crawl that is kept up to date without an end.
+    `holder`: of `lock_holder`."""
+    if note is not None and note.is_endless and info.state is CrawlState.FINISHED:  # the rounds go on
+        from gossamer.wiring.recrawling import is_in_use  # imported late: few crawls have an index
+
+        return CrawlState.RUNNING.value if is_in_use(note) else INTERRUPTED
+    is_idle = info.state is CrawlState.RUNNING and not _may_work_for(holder, info.crawl)
+    return INTERRUPTED if is_idle else info.state.value
 
 
 def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None, holder: str) -> _ListedCrawl:
@@ -549,8 +563,8 @@ def _listed(settings: Settings, crawl: CrawlId, info: CrawlInfo | None, holder: 
     note = read_note(settings.data_dir, crawl.crawlid) if crawl.appid == APPID else None
     here, kept = os.getcwd() + os.sep, os.path.abspath(kept_pages(settings.data_dir, crawl))
     outputs = tuple(hide_secrets(path.removeprefix(here)) for path in (note.outputs if note else ()) if path != kept)
-    interrupted = info is not None and is_interrupted(info, holder)
-    return _ListedCrawl(crawl, info, outputs, interrupted, note.resume_command if note else "")
+    state = state_of(info, note, holder) if info is not None else ""
+    return _ListedCrawl(crawl, info, outputs, state, note.resume_command if note else "")
 
 
 def _past(settings: Settings, crawl: "PastCrawl") -> _ListedCrawl:

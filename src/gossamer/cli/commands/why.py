@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gossamer.cli import options, terminal
-from gossamer.cli.commands.crawls import KnownCrawl, find_crawl, is_interrupted, lock_holder
+from gossamer.cli.commands.crawls import INTERRUPTED, KnownCrawl, find_crawl, lock_holder, state_of
 from gossamer.cli.frontier_here import frontier_here
 from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
@@ -109,11 +109,12 @@ async def _why(settings: Settings, url: str, appid: str | None, crawl_id: str | 
         crawl, known = await find_crawl(frontier, settings.data_dir, url, appid=appid, crawl_id=crawl_id)
         found |= {"appid": crawl.id.appid, "crawl_id": crawl.id.crawlid, "domain": registered_domain(host(url))}
         found["crawl"] = (
-            crawl.info.state.value if crawl.info else "forgotten: it finished longer ago than the setting retention"
+            state_of(crawl.info, crawl.note, holder)
+            if crawl.info
+            else "forgotten: it finished longer ago than the setting retention"
         )
         found["resume_command"] = ""
-        if crawl.info is not None and is_interrupted(crawl.info, holder):
-            found["crawl"] = "interrupted"
+        if found["crawl"] == INTERRUPTED:
             found["resume_command"] = crawl.note.resume_command if crawl.note else ""
         found["run"] = crawl.info.run if crawl.info else None
         terms, refusal = _terms_for(crawl, known, url)
@@ -390,7 +391,7 @@ def _report(found: dict[str, Any]) -> list[str]:
         lines.append(f"  record   {_no_record_text(found)}")
     if found["advice"]:
         lines.append(f"  advice   {found['advice']}")
-    if found["crawl"] == "interrupted":
+    if found["crawl"] == INTERRUPTED:
         lines.append(f"  resume   {found['resume_command'] or 'the same command or program resumes the crawl'}")
     return lines
 
