@@ -37,7 +37,8 @@ ifdef ROOM
 test: setup  ## All tests, on real servers, in PROCESSES=3 at once. ROOM=fetch: those of one package.
 	bash tests/room $(ROOM)
 else
-test: setup check
+test: setup
+	@bash tests/collect & collected=$$!; $(MAKE) --no-print-directory check && wait $$collected
 	bash tests/servers/install
 	PROCESSES=$(or $(PROCESSES),3) bash tests/all
 	bash tests/servers/wheel
