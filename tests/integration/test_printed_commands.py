@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.printed import Shell, Typed, typed_commands
-from tests.servers.scrapyd import Scrapyd, project_wheel, scrapyd, spider
+from tests.servers.scrapyd import FETCHES_NOTHING, Scrapyd, project_wheel, scrapyd, spider
 from tests.servers.service import up
 from tests.servers.valkey import free_ports, wait_until
 
@@ -200,7 +200,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scrapyd
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n[deploy]\nproject = shop\n")
     (folder / "shop").mkdir()
     (folder / "shop/__init__.py").write_text("")
-    (folder / "shop/settings.py").write_text("SPIDER_MODULES = ['shop.spiders']\nTELNETCONSOLE_ENABLED = False\n")
+    (folder / "shop/settings.py").write_text(f"SPIDER_MODULES = ['shop.spiders']\n{FETCHES_NOTHING}")
     (folder / "shop/spiders.py").write_text(f"import scrapy\n{source}")
     (folder / "shop-1.2-py3-none-any.whl").write_bytes(project_wheel(source))
     keys = {"GOSSAMER_SECRET_KEYS": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}

@@ -16,7 +16,7 @@ import pytest
 
 from tests.servers.package_index import package_index, with_uv
 from tests.servers.pip_programs import LoadedPython, program
-from tests.servers.scrapyd import Scrapyd, scrapyd, spider, until
+from tests.servers.scrapyd import FETCHES_NOTHING, Scrapyd, scrapyd, spider, until
 
 _SPIDERS = (
     spider(
@@ -79,14 +79,15 @@ class CloudServer:
         }
         (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
         (folder / "scrapinghub.yml").write_text(
-            f"project: {project}\nendpoints:\n  default: {address}api/\napikeys:\n  default: crawler:pass\n"
+            f"project: {project}\nversion: 1.0\n"  # or shub runs setup.py for many a command
+            f"endpoints:\n  default: {address}api/\napikeys:\n  default: crawler:pass\n"
             + ("requirements:\n  file: requirements.txt\n" if requirements else "")
         )
         if requirements:
             (folder / "requirements.txt").write_text(requirements)
         (folder / "shop").mkdir()
         (folder / "shop/__init__.py").touch()
-        (folder / "shop/settings.py").write_text("SPIDER_MODULES = ['shop.spiders']\nTELNETCONSOLE_ENABLED = False\n")
+        (folder / "shop/settings.py").write_text(f"SPIDER_MODULES = ['shop.spiders']\n{FETCHES_NOTHING}")
         (folder / "shop/spiders.py").write_text(source or f"import asyncio, os\nimport scrapy\n{_SPIDERS}")
 
     def shub(self, *arguments: str, code: int = 0, **environment: str) -> str:

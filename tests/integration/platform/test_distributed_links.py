@@ -18,7 +18,7 @@ import pytest
 from gossamer.platform_client.batches import BatchSender, BatchServer, LinkStore
 from tests.servers import crawling
 from tests.servers.ftp import ftp_server
-from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
+from tests.servers.scrapyd import SERVES_NOTHING, Scrapyd, egg, scrapyd, spider, until
 
 _SPIDERS = """
 from scrapy.linkextractors import LinkExtractor
@@ -83,7 +83,7 @@ def project(folder: Path) -> Path:
     (folder / "shop").mkdir(parents=True)
     (folder / "shop/__init__.py").touch()
     (folder / "shop/settings.py").write_text(
-        "BOT_NAME = 'shop'\nSPIDER_MODULES = ['shop.spiders']\nTELNETCONSOLE_ENABLED = False\n"
+        f"BOT_NAME = 'shop'\nSPIDER_MODULES = ['shop.spiders']\n{SERVES_NOTHING}"
         "ADDONS = {'gossamer.scrapy.DistributedLinks': 0}\nDISTRIBUTED_TARGET_RULE = 1\nDISTRIBUTED_BATCH_SIZE = 21\n"
     )
     (folder / "shop/spiders.py").write_text(_SPIDERS)

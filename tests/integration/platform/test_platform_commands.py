@@ -22,7 +22,7 @@ import pytest
 from tests.servers import crawling, valkey
 from tests.servers.platform import RunningManager, RunningNode, running
 from tests.servers.real_scrapyd import real_scrapyd
-from tests.servers.scrapyd import Scrapyd, scrapyd, until
+from tests.servers.scrapyd import FETCHES_NOTHING, SERVES_NOTHING, Scrapyd, scrapyd, until
 
 _SPIDERS = """
 import asyncio
@@ -60,10 +60,9 @@ class Project:
         (folder / "shop/spiders.py").write_text(_SPIDERS)
         (folder / "scrapy.cfg").write_text(f"[settings]\ndefault = shop.settings\n\n[deploy]\nurl = {url}\n")
 
-    def write_settings(self, more: str = "") -> None:
-        """Write the project's settings, with these lines in addition."""
-        text = "SPIDER_MODULES = ['shop.spiders']\nTELNETCONSOLE_ENABLED = False\nREMOTE_CONTROL_ENABLED = False\n"
-        (self.folder / "shop/settings.py").write_text(text + more)
+    def write_settings(self, more: str = "", *, usual: str = FETCHES_NOTHING) -> None:
+        """Write the project's settings, with the lines `more` in addition."""
+        (self.folder / "shop/settings.py").write_text(f"SPIDER_MODULES = ['shop.spiders']\n{usual}{more}")
 
     def run(self, *arguments: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the project's folder."""
@@ -627,9 +626,7 @@ class Walk(scrapy.Spider):
 def test_jobs_of_a_group_share_one_frontier_and_one_may_be_killed(
     server: Scrapyd, tmp_path: Path, shared_web: str, frontier: str
 ) -> None:
-    project = Project(tmp_path / "walk", f"http://127.0.0.1:{server.port}")
-    (project.folder / "shop/spiders.py").write_text(_WALK)
-    project.run("deploy", "--project", "walk")
+    project = _walking(tmp_path, server)
     options = ("-a", f"url={shared_web}", "-s", f"GOSSAMER_FRONTIER={frontier}", "-s", "GOSSAMER_WORKER__HEARTBEAT=2")
     number = project.json("schedule", "walk", "-p", "walk", "--processes", "2", *options)["id"]
 
@@ -649,9 +646,7 @@ def test_a_job_that_starts_after_the_crawl_of_its_group_fetches_nothing(
     tmp_path: Path, shared_web: str, frontier: str
 ) -> None:
     with scrapyd(tmp_path, conf="max_proc = 1") as server:
-        project = Project(tmp_path / "walk", f"http://127.0.0.1:{server.port}")
-        (project.folder / "shop/spiders.py").write_text(_WALK)
-        project.run("deploy", "--project", "walk")
+        project = _walking(tmp_path, server)
         options = ("-a", f"url={shared_web}", "-s", f"GOSSAMER_FRONTIER={frontier}")
         number = project.json("schedule", "walk", "-p", "walk", "--processes", "3", *options)["id"]
         assert project.json("jobs", "show", f"g{number}", "--wait")["jobs"] == {"finished": 3}
@@ -663,15 +658,22 @@ def test_a_job_that_starts_after_the_crawl_of_its_group_fetches_nothing(
 
 def test_a_crawl_that_groups_name_begins_again_with_each_group(tmp_path: Path, shared_web: str, frontier: str) -> None:
     with scrapyd(tmp_path, conf="max_proc = 1") as server:
-        project = Project(tmp_path / "walk", f"http://127.0.0.1:{server.port}")
-        (project.folder / "shop/spiders.py").write_text(_WALK)
-        project.run("deploy", "--project", "walk")
+        project = _walking(tmp_path, server)
         options = ("-a", f"url={shared_web}", "-s", f"GOSSAMER_FRONTIER={frontier}", "-s", "GOSSAMER_CRAWL_ID=mine")
         scheduled = ("schedule", "walk", "-p", "walk", "--processes", "2", *options)
         numbers = [project.json(*scheduled)["id"] for _ in range(2)]  # both wait for the one slot
         for number in numbers:
             assert project.json("jobs", "show", f"g{number}", "--wait")["jobs"] == {"finished": 2}
             assert _item_counts(project, number) == [60, 0]
+
+
+def _walking(folder: Path, server: Scrapyd) -> Project:
+    """Return a deployed project with the spider `walk`."""
+    project = Project(folder / "walk", f"http://127.0.0.1:{server.port}")
+    project.write_settings(usual=SERVES_NOTHING)
+    (project.folder / "shop/spiders.py").write_text(_WALK)
+    project.run("deploy", "--project", "walk")
+    return project
 
 
 def _item_counts(project: Project, group: int) -> list[int]:

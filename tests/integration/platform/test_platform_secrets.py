@@ -14,7 +14,7 @@ from gossamer.fakeweb import WebSpec, serve
 from tests.servers import crawling
 from tests.servers.forwarding import ForwardingProxy, run_forwarding
 from tests.servers.ftp import ftp_server
-from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
+from tests.servers.scrapyd import SERVES_NOTHING, Scrapyd, egg, scrapyd, spider, until
 
 _VALUE = "hunter2-\u00e4-1f9c27d0"
 _SHOWS = "yield {name: os.environ.get(name) for name in ('COLOR', 'API_KEY', 'GOSSAMER_SECRET_KEYS')}"
@@ -219,7 +219,9 @@ async def test_a_project_has_proxies_of_its_own_as_a_secret(server: Scrapyd) -> 
             pass
         text = f"{away.url} http://keyuser:pass-4711@127.0.0.1:{good.port}"
         url = f"http://site0.test:{web.port}/p/1"
-        deployed = egg(spider("fetches", f"yield scrapy.Request({url!r})", _FETCH), name="proxied")
+        deployed = egg(
+            spider("fetches", f"yield scrapy.Request({url!r})", _FETCH), name="proxied", usual=SERVES_NOTHING
+        )
 
         def run() -> tuple[Any, str, str]:
             path = "/v1/projects/proxied/variables/GOSSAMER_PROXIES"

@@ -12,7 +12,7 @@ from urllib.parse import quote_from_bytes
 import pytest
 
 from tests.servers.pip_programs import program
-from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider
+from tests.servers.scrapyd import FETCHES_NOTHING, Scrapyd, egg, scrapyd, spider
 from tests.servers.scrapydweb import FILE_ROW, JOB_ROW
 
 _SPIDERS = spider("good") + spider("sleepy", "await asyncio.sleep(600)")
@@ -36,7 +36,7 @@ def project(tmp_path: Path, server: Scrapyd) -> Path:
     )
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop/__init__.py").touch()
-    (tmp_path / "shop/settings.py").write_text("SPIDER_MODULES = ['shop.spiders']\nTELNETCONSOLE_ENABLED = False\n")
+    (tmp_path / "shop/settings.py").write_text(f"SPIDER_MODULES = ['shop.spiders']\n{FETCHES_NOTHING}")
     (tmp_path / "shop/spiders.py").write_text(f"import asyncio\nimport scrapy\n{_SPIDERS}")
     return tmp_path
 

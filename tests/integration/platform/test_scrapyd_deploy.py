@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import crawling
-from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider
+from tests.servers.scrapyd import FETCHES_NOTHING, Scrapyd, egg, scrapyd, spider
 
 _BROKEN = {
     "settings that raise": (egg(spider("good"), settings="raise RuntimeError('no settings')"), "no settings"),
@@ -216,7 +216,7 @@ def test_eggs_that_a_person_changes_are_noticed_at_the_start(tmp_path: Path) -> 
 def test_a_project_on_the_python_path(tmp_path: Path) -> None:
     (tmp_path / "local").mkdir()
     (tmp_path / "local/__init__.py").touch()
-    (tmp_path / "local/settings.py").write_text("SPIDER_MODULES = ['local.spiders']\nTELNETCONSOLE_ENABLED = False\n")
+    (tmp_path / "local/settings.py").write_text(f"SPIDER_MODULES = ['local.spiders']\n{FETCHES_NOTHING}")
     (tmp_path / "local/spiders.py").write_text(f"import scrapy\n{spider('here')}")
     with scrapyd(tmp_path, conf="[settings]\nmine = local.settings") as server:
         assert server.get("listprojects")["projects"] == ["mine"]

@@ -27,7 +27,11 @@ _SPIDERS = "".join(
             "os.kill(os.getpid(), signal.SIGTERM)\nawait asyncio.sleep(1)\nos.kill(os.getpid(), signal.SIGTERM)\n"
             "await asyncio.sleep(600)",
         ),
-        spider("early", body="    def __init__(self, **named):\n        os.kill(os.getpid(), signal.SIGTERM)"),
+        spider(
+            "early",
+            "await asyncio.sleep(600)",
+            "    def __init__(self, **named):\n        os.kill(os.getpid(), signal.SIGTERM)",
+        ),
         spider(
             "opening",
             "await asyncio.sleep(600)",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.servers.platform import RunningManager, RunningNode, running
-from tests.servers.scrapyd import Scrapyd, egg, scrapyd, spider, until
+from tests.servers.scrapyd import FETCHES_NOTHING, Scrapyd, egg, scrapyd, spider, until
 from tests.servers.scrapydweb import ScrapydWeb, scrapydweb
 
 _SPIDERS = "".join(
@@ -60,7 +60,7 @@ def _project(name: str) -> dict[str, str]:
     return {
         "scrapy.cfg": f"[settings]\ndefault = {name}.settings\n[deploy]\nproject = {name}\n",
         f"{name}/__init__.py": "",
-        f"{name}/settings.py": f"SPIDER_MODULES = ['{name}.spiders']\nTELNETCONSOLE_ENABLED = False\n",
+        f"{name}/settings.py": f"SPIDER_MODULES = ['{name}.spiders']\n{FETCHES_NOTHING}",
         f"{name}/spiders.py": f"import asyncio, signal\nimport scrapy\n{_SPIDERS}",
     }
 
