@@ -47,19 +47,25 @@ _OF_SCRAPY = (
 )
 _OF_SERVERS = (
     "ada_url",
+    "alembic.command",
+    "alembic.ddl.postgresql",
+    "alembic.ddl.sqlite",
     "cronsim",
     "cryptography.x509",
     "fastapi.openapi.utils",
     "fastapi.staticfiles",
     "gossamer.api.app",
+    "gossamer_platform.serving.scrapyd",
     "gossamer_platform.v1.app",
     "hiredis",
+    "httpcore",
     "httptools",
     "httpx",
     "jinja2",
     "jsonschema_rs",
     "msgspec.json",
     "multiprocessing",
+    "packaging.requirements",
     "psycopg",
     "pydantic",
     "re2",
@@ -67,11 +73,12 @@ _OF_SERVERS = (
     "sqlalchemy.dialects.sqlite",
     "starlette.middleware.base",
     "uvicorn.protocols.http.h11_impl",
+    "uvloop",
     "xxhash",
     "zstandard",
 )
-"""Libraries of the commands that serve: services, managers and nodes. Of ours, the APIs: FastAPI needs longer for their
-declarations than a command for the rest of its start."""
+"""Libraries of the commands that serve: services, managers and nodes. Of ours, the APIs, because FastAPI needs longer
+for their declarations than a command for the rest of its start, and the platform's server with all that it serves."""
 _OF_COMMANDS = (
     "ada_url",
     "gossamer.cli.commands.crawl",
