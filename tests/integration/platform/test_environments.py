@@ -384,6 +384,8 @@ def test_a_build_survives_nothing_and_disturbs_nothing(tmp_path: Path, index: Pa
         assert not list(environments.glob(".new-*"))
 
         go.unlink()
+        # What the killed build has left may still be being deleted.
+        until(lambda: len([path for path in environments.iterdir() if path.is_dir()]) == 1, what=server.said)
         [built] = (path for path in environments.iterdir() if path.is_dir())
         built.rename(tmp_path / "gone")  # as on another machine
         answer = server.client.post("/v1/jobs", json={"project": "shop", "spider": "tells"}).json()
