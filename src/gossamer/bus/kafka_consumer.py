@@ -160,6 +160,8 @@ class KafkaConsumer:
         self._begun: dict[tuple[str, int], int] = {}
         """Offset behind the last message that any member has taken, by topic and partition. The group's commits have it
         as their metadata, so that it outlives this process."""
+        self._owed: dict[tuple[str, int], int] = {}
+        """Next offset to process by topic and partition, as far as a commit has not succeeded yet."""
         self._untold: list[Message] = []
         """Messages that were read, but not returned, because `_begun` could not be committed."""
         self._taking: asyncio.Future[list[Message]] | None = None
@@ -221,6 +223,7 @@ class KafkaConsumer:
             self._uncommitted.pop(key, None)
             self._acknowledged.pop(key, None)
             self._begun.pop(key, None)
+            self._owed.pop(key, None)
             self._untold = [message for message in self._untold if message.position[:2] != key]
 
     async def take(self, *, at_most: int, wait_seconds: float) -> list[Message]:
@@ -248,6 +251,8 @@ class KafkaConsumer:
             self._untold = self._read(at_most, wait_seconds)
         if self._in_group:
             self._commit_begun()
+            if self._owed:
+                self._commit({})
         messages, self._untold = self._untold, []
         return messages
 
@@ -303,17 +308,24 @@ class KafkaConsumer:
                 raise
 
     def _commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit the next offset to process of each partition."""
+        """Commit the next offset to process of each partition, with those that an earlier commit owes.
+
+        A broker answers a member's commit after its request to join. So during a rebalance this waits until all other
+        members have joined."""
+        self._owed.update(offsets)
         commits = [
             TopicPartition(topic, partition, offset, str(self._begun.get((topic, partition), 0)))
-            for (topic, partition), offset in offsets.items()
+            for (topic, partition), offset in self._owed.items()
         ]
         try:
             self._consumer.commit(offsets=commits, asynchronous=False)
         except KafkaException as error:
-            # A rebalance moved the partitions to another member, which will process the messages again.
+            # A rebalance came first. Partitions that it leaves to this member stay owed. Those that it moves to another
+            # are forgotten (`_on_lost`); that member processes the messages again.
             if error.args[0].code() not in _REBALANCED:
                 raise
+        else:
+            self._owed.clear()
 
     def _poll(self, wait_seconds: float) -> Any:
         """Return the first message or error; None if none comes. The end of a partition counts as neither."""
@@ -348,7 +360,8 @@ class KafkaConsumer:
     def _acknowledge(self, positions: Sequence[tuple[str, int, int]]) -> None:
         """Commit each partition up to its first message that was not acknowledged: Kafka keeps one offset for each."""
         for topic, partition, offset in positions:
-            if (topic, partition) in self._uncommitted:  # else the partition went to another member
+            uncommitted = self._uncommitted.get((topic, partition))
+            if uncommitted and offset >= uncommitted[0]:  # else the partition went to another, or this is a repetition
                 self._acknowledged.setdefault((topic, partition), set()).add(offset)
         commits: dict[tuple[str, int], int] = {}
         for (topic, partition), acknowledged in self._acknowledged.items():
@@ -359,7 +372,7 @@ class KafkaConsumer:
                 acknowledged.discard(last)
             if last is not None:
                 commits[topic, partition] = last + 1
-        if commits:
+        if commits or self._owed:
             self._commit(commits)
 
     async def lag(self) -> int:

@@ -57,21 +57,27 @@ async def test_a_member_that_joins_in_mid_stream_costs_nothing(place: Place) -> 
         two = await bus.consume(["in"], group="g")
         found = {int(message.value) for message in held}
         shared: set[int] = set()
-        async with asyncio.timeout(60):
+
+        async def work(member: Consumer) -> None:
+            """As a process of its own: in a rebalance, members wait for each other."""
             while len(found) < 400 or not shared:
-                for member in (one, two):
-                    messages = await member.take(at_most=10, wait_seconds=0.05)
-                    found |= {int(message.value) for message in messages}
-                    if member is two:
-                        shared |= {int(message.value) for message in messages}
-                    await member.acknowledge(messages)
+                messages = await member.take(at_most=10, wait_seconds=0.05)
+                found.update(int(message.value) for message in messages)
+                if member is two:
+                    shared.update(int(message.value) for message in messages)
+                await member.acknowledge(messages)
                 if not shared and len(found) == 400:  # all was read before the other had joined
                     await bus.publish("in", [b"%d" % n for n in range(400)], keys=[b"%d" % n for n in range(400)])
+
+        async def finish(member: Consumer) -> None:
+            while await one.lag() + await two.lag():
+                await member.acknowledge(await member.take(at_most=100, wait_seconds=0.05))
+
+        async with asyncio.timeout(60):
+            await asyncio.gather(work(one), work(two))
         await one.acknowledge(held)
         async with asyncio.timeout(60):
-            while await one.lag() + await two.lag():
-                for member in (one, two):
-                    await member.acknowledge(await member.take(at_most=100, wait_seconds=0.05))
+            await asyncio.gather(finish(one), finish(two))
         assert found == set(range(400))
         await one.close()
         await two.close()

@@ -4,10 +4,11 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from gossamer.bus.base import TopicInfo, Topics
@@ -74,6 +75,37 @@ async def test_closing_the_bus_ends_a_take_that_waits(one_broker: Broker) -> Non
     async with asyncio.timeout(60):
         await bus.close()
         assert await taking == []
+
+
+class _Late:
+    """A consumer of librdkafka whose next commit comes during a rebalance that leaves it its partitions."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+        self._is_late = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def commit(self, **arguments: Any) -> Any:
+        if self._is_late:
+            self._is_late = False
+            raise KafkaException(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
+        return self._consumer.commit(**arguments)
+
+
+async def test_a_commit_that_a_rebalance_refuses_is_repeated(one_broker: Broker) -> None:
+    """Although no other message comes."""
+    bus = KafkaBus(one_broker.servers, partitions=1)
+    consumer = await bus.consume(["late.pages"], group="g")
+    await bus.publish("late.pages", [b"1", b"2"])
+    messages = [*await consumer.take(at_most=1, wait_seconds=30.0), *await consumer.take(at_most=1, wait_seconds=30.0)]
+    consumer._consumer = cast(Any, _Late(consumer._consumer))
+    await consumer.acknowledge(messages)
+    assert await consumer.lag() == 2
+    assert await consumer.take(at_most=1, wait_seconds=0.1) == []
+    assert await consumer.lag() == 0
+    await bus.close()
 
 
 async def test_the_operators_options_win(one_broker: Broker) -> None:
