@@ -23,7 +23,7 @@ from gossamer.control import domains, stats
 from gossamer.control.domains import MAX_YAML_BYTES
 from gossamer.control.logins import trouble_of_pool
 from gossamer.control.stats import Counters
-from gossamer.errors import BadInput, FrontierUnavailable
+from gossamer.errors import BadInput, FrontierError, FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlEvent, CrawlState
 from gossamer.model.info import CrawlInfo
@@ -247,6 +247,8 @@ _LOOK_SECONDS = 0.3
 _SETTLED_SECONDS = 0.2
 """Time without a change after which the policy file counts as complete. Must exceed the pause between two writes of a
 program that writes in steps. A larger value only delays loading."""
+_FIRST_LOAD_SECONDS = 5.0
+"""Longest time that a start waits for a policy file that is being written, or for the frontier."""
 _POLICY_ACTOR = "policy file"
 """Actor of its changes in the audit: fixed."""
 _POLICY_TROUBLE = "policy-file"
@@ -314,6 +316,16 @@ class PolicyFile:
     @property
     def pause_seconds(self) -> float:
         return _SETTLED_SECONDS if self._newest else _LOOK_SECONDS
+
+    async def load_first(self) -> None:
+        """Load the file at the start of a service, so that its first page is fetched under these policies. A file that
+        cannot be loaded in `_FIRST_LOAD_SECONDS` is left to the steps."""
+        deadline = self._monotonic() + _FIRST_LOAD_SECONDS
+        with contextlib.suppress(FrontierError):  # the first step meets it again, and reports it
+            await self.run_once()
+            while self._newest is not None and self._monotonic() < deadline:
+                await asyncio.sleep(self.pause_seconds)
+                await self.run_once()
 
     async def run_once(self) -> bool:
         if self._frontier.lost_shards != self._lost_shards:  # the policies are lost as well

@@ -557,6 +557,13 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
     )
 
 
+async def load_policy_file(roles: Sequence[Role]) -> None:
+    """Load the policy file, if these roles watch one, before any request is taken or page fetched."""
+    for role in roles:
+        if isinstance(role, PolicyFile):
+            await role.load_first()
+
+
 async def run_roles(roles: Sequence[Role], *, stopping: asyncio.Event, troubles: Troubles) -> None:
     """Run the services until `stopping` is set."""
     async with asyncio.TaskGroup() as group:

@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import os
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gossamer.control.domains import load_policies
@@ -14,6 +17,7 @@ from gossamer.services.maintenance import PolicyFile
 from gossamer.services.role import run_role
 from gossamer.telemetry.logs import Troubles
 from gossamer.valkey.shards import Shards
+from tests.servers.service import up
 from tests.servers.valkey import Server
 
 
@@ -71,6 +75,17 @@ async def test_each_fault_is_said_once_and_its_end_once(tmp_path: Path, frontier
     assert len(watched.said) == len(wrongs), watched.said
     assert all(wrong in sentence for wrong, sentence in zip(wrongs, watched.said, strict=True))
     assert (await frontier.domain_policies())[0] == DomainPolicy(hits=7)
+
+
+def test_a_service_is_ready_when_the_policies_of_its_file_are_in_force(tmp_path: Path) -> None:
+    """Also those of a file that was written a moment ago, as far as its times tell."""
+    environment = {"GOSSAMER_SERVICE__POLICY_FILE": "late.yaml"}
+    path = tmp_path / "late.yaml"
+    path.write_text("default: {hits: 7}\n")
+    os.utime(path, (time.time() + 3600, time.time() + 3600))
+    with up(tmp_path, environment=environment) as service:
+        answered = httpx.get(f"{service.api}/v1/domains", timeout=30)
+        assert answered.json()["default"]["hits"] == 7, answered.text
 
 
 class Looks:

@@ -37,6 +37,7 @@ from gossamer.wiring.service import (
     ServiceContext,
     bus_worker_settings,
     check_bus,
+    load_policy_file,
     make_api,
     make_roles,
     open_service,
@@ -296,6 +297,7 @@ async def _serve(
             await probes_ready
         address = await ready  # nothing else is started before the API listens
         roles = make_roles(settings, cluster)
+        await load_policy_file(roles)
         group.create_task(run_roles(roles, stopping=stopping, troubles=cluster.troubles))
         working = group.create_task(processes.run()) if processes is not None else None
         with_workers = processes is not None
