@@ -251,8 +251,6 @@ class KafkaConsumer:
             self._untold = self._read(at_most, wait_seconds)
         if self._in_group:
             self._commit_begun()
-            if self._owed:
-                self._commit({})
         messages, self._untold = self._untold, []
         return messages
 
@@ -298,21 +296,22 @@ class KafkaConsumer:
                 self._untold[at] = replace(message, redelivered=True)
             else:
                 ends[topic, partition] = offset + 1
-        if ends:
-            begun_before = self._begun
-            self._begun = begun_before | ends
-            try:
-                self._commit({key: self._uncommitted[key][0] for key in ends})
-            except BaseException:
-                self._begun = begun_before
-                raise
+        begun_before = self._begun
+        self._begun = begun_before | ends
+        try:
+            self._commit({key: self._uncommitted[key][0] for key in ends})
+        except BaseException:
+            self._begun = begun_before
+            raise
 
     def _commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit the next offset to process of each partition, with those that an earlier commit owes.
+        """Commit the next offset to process of each partition, with those that an earlier commit owes. None: no effect.
 
         A broker answers a member's commit after its request to join. So during a rebalance this waits until all other
         members have joined."""
         self._owed.update(offsets)
+        if not self._owed:
+            return
         commits = [
             TopicPartition(topic, partition, offset, str(self._begun.get((topic, partition), 0)))
             for (topic, partition), offset in self._owed.items()
@@ -372,8 +371,7 @@ class KafkaConsumer:
                 acknowledged.discard(last)
             if last is not None:
                 commits[topic, partition] = last + 1
-        if commits or self._owed:
-            self._commit(commits)
+        self._commit(commits)
 
     async def lag(self) -> int:
         """Return the number of messages in this member's partitions that are not committed yet."""
