@@ -13,7 +13,7 @@ from bench.service.buses import Place
 from bench.store import disk_folder, embedded
 from gossamer.settings import load
 from gossamer.telemetry.metrics import REQUESTS
-from gossamer.wiring.service import ServiceContext, make_roles, open_service
+from gossamer.wiring.service import ServiceContext, open_roles, open_service
 
 _DOMAINS = 5_000
 _PUBLISHED_AT_ONCE = 2_000
@@ -39,7 +39,7 @@ async def _measure(place: Place, name: str, make: Make, requests: int) -> Figure
             settings = load({"data_dir": folder, "bus": place.bus, "topics.prefix": prefix})
             async with open_service(settings, server.address) as cluster:
                 await _publish(cluster, make, requests)
-                intake = make_roles(settings, cluster)[0]
+                [intake, *_] = await open_roles(settings, cluster)
                 try:
                     while not (before := _accepted(cluster)):
                         await intake.run_once()

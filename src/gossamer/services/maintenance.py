@@ -23,14 +23,14 @@ from gossamer.control import domains, stats
 from gossamer.control.domains import MAX_YAML_BYTES
 from gossamer.control.logins import trouble_of_pool
 from gossamer.control.stats import Counters
-from gossamer.errors import BadInput, FrontierError, FrontierUnavailable
+from gossamer.errors import BadInput, FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlEvent, CrawlState
 from gossamer.model.info import CrawlInfo
 from gossamer.model.messages import answers
 from gossamer.policy.liveness import LivenessJudge
 from gossamer.services.outbound import OutboundPublisher
-from gossamer.services.role import PerShardRunner
+from gossamer.services.role import OUTAGES, PerShardRunner
 from gossamer.sinks.history import HistoryTopic
 from gossamer.sinks.remote import BlobStore
 from gossamer.storage.audit import AuditedChange, AuditOutcome, AuditTrail
@@ -248,7 +248,7 @@ _SETTLED_SECONDS = 0.2
 """Time without a change after which the policy file counts as complete. Must exceed the pause between two writes of a
 program that writes in steps. A larger value only delays loading."""
 _FIRST_LOAD_SECONDS = 5.0
-"""Longest time that a start waits for a policy file that is being written, or for the frontier."""
+"""Longest time that a start waits for a policy file that is being written."""
 _POLICY_ACTOR = "policy file"
 """Actor of its changes in the audit: fixed."""
 _POLICY_TROUBLE = "policy-file"
@@ -321,7 +321,7 @@ class PolicyFile:
         """Load the file at the start of a service, so that its first page is fetched under these policies. A file that
         cannot be loaded in `_FIRST_LOAD_SECONDS` is left to the steps."""
         deadline = self._monotonic() + _FIRST_LOAD_SECONDS
-        with contextlib.suppress(FrontierError):  # the first step meets it again, and reports it
+        with contextlib.suppress(*OUTAGES):  # the first step meets it again, and reports it
             await self.run_once()
             while self._newest is not None and self._monotonic() < deadline:
                 await asyncio.sleep(self.pause_seconds)

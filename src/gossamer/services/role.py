@@ -28,7 +28,7 @@ work that would succeed."""
 _ROUND_SECONDS = 1.0
 """Longest wait of a round for its shards. Slower shards continue in the background. With a longer wait one slow shard
 delays the next round of all others; with a shorter one, errors are noticed a round later."""
-_OUTAGES = (FrontierError, BusError, SinkError, HistoryUnavailable)
+OUTAGES = (FrontierError, BusError, SinkError, HistoryUnavailable)
 """Errors that end by themselves. A role waits meanwhile."""
 
 
@@ -66,7 +66,7 @@ async def run_role(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -
         while not stopping.is_set():
             try:
                 more = await role.run_once()
-            except _OUTAGES as error:
+            except OUTAGES as error:
                 troubles.begin(role.name, f"{str(error).rstrip('.')}. The {role.name} waits for it.")
                 failures += 1
                 await _sleep(outage_pause(failures, random=random.random()), stopping)
@@ -81,7 +81,7 @@ async def run_role(role: Role, *, stopping: asyncio.Event, troubles: Troubles) -
             if not more:
                 await _sleep(role.pause_seconds, stopping)
     finally:
-        with contextlib.suppress(*_OUTAGES):
+        with contextlib.suppress(*OUTAGES):
             await role.close()
         log.info("%s %s", logs.SERVICE_STOPPED, role.name)
 

@@ -426,8 +426,9 @@ def load_plugins() -> tuple[list[RequestKind], dict[str, Handler]]:
     return kinds, handlers
 
 
-def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
-    """Return the services that one process runs."""
+async def open_roles(settings: Settings, context: ServiceContext) -> list[Role]:
+    """Return the services that one process runs. The policies of its file are in force by then, before any request is
+    taken or page fetched."""
     frontier, bus, troubles = context.frontier, context.bus, context.troubles
     outbound, counters, metrics = context.outbound, context.counters, context.metrics
     service = settings.service
@@ -478,6 +479,7 @@ def make_roles(settings: Settings, context: ServiceContext) -> list[Role]:
     if service.policy_file:
         policy_file = PolicyFile(frontier, Path(service.policy_file), troubles)
         policy_file.audit = context.audit
+        await policy_file.load_first()
         roles.append(policy_file)
     return roles
 
@@ -555,13 +557,6 @@ def make_api(settings: Settings, context: ServiceContext) -> "FastAPI":
             public_url=settings.service.public_url,
         )
     )
-
-
-async def load_policy_file(roles: Sequence[Role]) -> None:
-    """Load the policy file, if these roles watch one, before any request is taken or page fetched."""
-    for role in roles:
-        if isinstance(role, PolicyFile):
-            await role.load_first()
 
 
 async def run_roles(roles: Sequence[Role], *, stopping: asyncio.Event, troubles: Troubles) -> None:

@@ -37,9 +37,8 @@ from gossamer.wiring.service import (
     ServiceContext,
     bus_worker_settings,
     check_bus,
-    load_policy_file,
     make_api,
-    make_roles,
+    open_roles,
     open_service,
     run_roles,
 )
@@ -296,8 +295,7 @@ async def _serve(
             group.create_task(serve_probes(probes, address=place, stopping=stopping, ready=probes_ready.set_result))
             await probes_ready
         address = await ready  # nothing else is started before the API listens
-        roles = make_roles(settings, cluster)
-        await load_policy_file(roles)
+        roles = await open_roles(settings, cluster)
         group.create_task(run_roles(roles, stopping=stopping, troubles=cluster.troubles))
         working = group.create_task(processes.run()) if processes is not None else None
         with_workers = processes is not None
