@@ -488,6 +488,12 @@ FAILING_BODIES = {
 """By name: the steps behind the status line, the error of a page, and the part of the body that is kept."""
 
 
+def client_for(expected: type[FetchError]) -> HttpClient:
+    """A client that is patient, unless its patience is what ends."""
+    timeouts = Timeouts(30, 30, 0.1, 60) if expected is IdleTimeout else PATIENT
+    return HttpClient(Resolver(overrides={"bad.test": "127.0.0.1"}), limits=LIMITS, timeouts=timeouts)
+
+
 @pytest.mark.parametrize("status", [200, 206, 302, 403, 404, 503])
 @pytest.mark.parametrize("name", FAILING_BODIES)
 async def test_a_status_and_its_headers_count_whatever_the_body_is(name: str, status: int) -> None:
@@ -495,8 +501,7 @@ async def test_a_status_and_its_headers_count_whatever_the_body_is(name: str, st
     steps, expected, body = FAILING_BODIES[name]
     script = [steps[0].replace(OK, b""), *steps[1:]]
     script[0] = f"HTTP/1.1 {status} X\r\nLocation: /target\r\n".encode() + script[0]
-    timeouts = Timeouts(30, 30, 0.1, 60) if expected is IdleTimeout else PATIENT
-    client = HttpClient(Resolver(overrides={"bad.test": "127.0.0.1"}), limits=LIMITS, timeouts=timeouts)
+    client = client_for(expected)
     async with run_bad_server({"/": script}) as server:
         try:
             request = FetchRequest(f"http://bad.test:{server.port}/")
@@ -520,8 +525,7 @@ async def test_a_status_and_its_headers_count_whatever_the_body_is(name: str, st
 async def test_the_body_of_a_failed_page_is_freed_with_its_error(name: str) -> None:
     """At once. The garbage collector comes so late that many bodies would wait for it."""
     steps, expected, _ = FAILING_BODIES[name]
-    timeouts = Timeouts(30, 30, 0.1, 60) if expected is IdleTimeout else PATIENT
-    client = HttpClient(Resolver(overrides={"bad.test": "127.0.0.1"}), limits=LIMITS, timeouts=timeouts)
+    client = client_for(expected)
     async with run_bad_server({"/": [OK, *steps]}) as server:
         gc.disable()
         try:
