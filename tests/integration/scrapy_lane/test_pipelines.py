@@ -266,19 +266,19 @@ def test_a_computing_process_that_dies_costs_no_item(tmp_path: Path) -> None:
 
 
 PROGRAM = """
-import os, sys, time
+import os, sys
 for line in sys.stdin:
     number = float(line)
     for fault in ("hang", "die", "babble"):
         mark = os.path.join(sys.argv[1], f"{fault}-{number:g}")
         if os.path.exists(mark):
             os.unlink(mark)
-            if fault == "die":
-                sys.exit(1)
             if fault == "babble":
                 sys.stdout.write("x" * 3_000_000)
                 sys.stdout.flush()
-            time.sleep(600)
+            if fault != "die":
+                sys.stdin.read()  # hangs for as long as the crawl lives
+            sys.exit(1)
     print(number * 1.2, flush=True)
 """
 
