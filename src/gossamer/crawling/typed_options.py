@@ -89,7 +89,7 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     """Where to write the pages and items; the ending selects the format. A dict names the records of each file:
     `{"items.csv": "items", "pages.jsonl": "pages"}`. Unset: no file is written."""
     csv_guard: bool
-    """Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula.."""
+    """Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula."""
     depth: int
     """Number of links to follow away from the given URLs. 0: fetch only these. Unset: no limit."""
     max_pages: int

@@ -89,7 +89,7 @@ class CrawlSettings(SettingGroup):
     )
     csv_guard: bool = field_of(
         False,
-        "Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula.",
+        "Write a single quote before each cell of a CSV file that a spreadsheet would run as a formula",
         option=SettingOption(OUTPUT),
     )
     depth: Depth | None = field_of(

@@ -52,6 +52,7 @@ def test_every_flag_and_setting_is_there_with_a_meaning() -> None:
     for command in all_commands():
         for one in command.parameters:
             assert one.help, f"{command.path} {one.name} says nothing of itself"
+            assert not re.search(r"(?<!\.)\.\.(?!\.)", one.help), f"{one.name}: a second full stop: {one.help}"
             assert all(flag in page for flag in one.flags)
     assert not [line for line in page.splitlines() if line.count("Default: ") > 1]
     table = (REFERENCE / "settings.md").read_text()
