@@ -6,7 +6,9 @@ begins when the tag is.
 """
 
 import argparse
+import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -47,7 +49,17 @@ class Release:
         return [*self._wrong_tree(), *self._wrong_version(), *self._wrong_changes(), *self._stale_proofs()]
 
     def write(self) -> None:
-        """Set the version and the heading of the change log; commit and tag them."""
+        """Set the version and the heading of the change log; commit and tag them. A failure leaves all as it was."""
+        before = self._git("rev-parse", "HEAD").strip()
+        try:
+            self._set_version()
+            self._git("commit", "--quiet", "--all", "--allow-empty", "--message", f"Release {self.version}")
+            self._git("tag", "--annotate", f"v{self.version}", "--message", f"Gossamer {self.version}")
+        except BaseException:
+            self._git("reset", "--quiet", "--hard", before)  # the tree was clean
+            raise
+
+    def _set_version(self) -> None:
         for path, forms in VERSION_PLACES.items():
             for form in forms:
                 self._replace_line(path, form.format(self.current), form.format(self.version))
@@ -58,8 +70,6 @@ class Release:
                 pattern = rf"\bgossamer([ /]){re.escape(self.current)}\b"
                 page.write_text(re.sub(pattern, rf"gossamer\g<1>{self.version}", page.read_text()))
         subprocess.run([sys.executable, "-m", "tools.reference"], cwd=self.root, check=True)
-        self._git("commit", "--quiet", "--all", "--allow-empty", "--message", f"Release {self.version}")
-        self._git("tag", "--annotate", f"v{self.version}", "--message", f"Gossamer {self.version}")
 
     def _wrong_tree(self) -> list[str]:
         wrong = []
@@ -81,6 +91,10 @@ class Release:
         if _numbers(self.version) <= least or _numbers(self.version) < _numbers(self.current):
             last = ".".join(map(str, least)) if self.released else "none"
             wrong.append(f"{self.version} must be greater than the last release ({last}), and at least {self.current}.")
+        headings = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", self._read("CHANGELOG.md"), re.MULTILINE)
+        if unknown := [one for one in headings if _numbers(one) not in self.released]:
+            tags = ", ".join(f"v{one}" for one in unknown)
+            wrong.append(f"CHANGELOG.md has releases without their tags here: {tags}. Run git fetch --tags.")
         for path, forms in VERSION_PLACES.items():
             for form, count in Counter(forms).items():
                 line = form.format(self.current)
@@ -152,12 +166,18 @@ def main(arguments: list[str] | None = None, root: Path = Path(__file__).parents
         print(line)
     if missing or options.dry_run:
         return 1 if missing else 0
+    # `make` gives its variables to every make below it, where ARGS has another meaning.
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "ARGS")}
     for command in tests:
         print(f"step: {command}", flush=True)
-        if subprocess.run(command.split(), cwd=root, check=False).returncode or release.missing():
+        if subprocess.run(command.split(), cwd=root, env=environment, check=False).returncode or release.missing():
             print(f"{command} failed, or changed the work tree. Nothing is released.")
             return 1
-    release.write()
+    try:
+        release.write()
+    except subprocess.CalledProcessError as error:
+        print(f"{shlex.join(error.cmd)} failed. The repository is as it was, and nothing is released.")
+        return 1
     print(f"Tagged v{release.version}. To publish: git push origin main v{release.version}")
     return 0
 

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ _FILES = {
     },
     "pyproject.toml": 'version = "0.1.0"\npython_version = "0.1.0"\nrepository = "https://code.example/gossamer"\n',
     "CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- Crawls.\n",
-    "Makefile": f".PHONY: test docs versions\ntest docs versions:\n\t@echo $@ >> {_LOG}\n",
+    "Makefile": f".PHONY: test docs versions\ntest docs versions:\n\t@echo $@ $(ARGS) >> {_LOG}\n",
     "tests/servers/wheel": f"echo wheel >> {_LOG}\n",
     "tools/__init__.py": "",
     "tools/reference.py": f"print('reference', file=open('{_LOG}', 'a'))\n",
@@ -88,6 +89,35 @@ def test_a_later_release_is_tried_beside_the_last_one(repository: Path) -> None:
     assert (repository / _LOG).read_text().split() == ["wheel", "docs", "versions", "reference"]
 
 
+def test_the_arguments_of_make_are_those_of_the_release_alone(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    program = tmp_path_factory.mktemp("program") / "release.py"
+    lines = [
+        "import sys",
+        f"sys.path.insert(0, {str(ROOT)!r})",
+        "from pathlib import Path",
+        "from tools.release import main",
+    ]
+    program.write_text("\n".join([*lines, "sys.exit(main(sys.argv[1:], Path.cwd()))", ""]))
+    _change(repository, "Makefile", f"{_FILES['Makefile']}release:\n\t@{sys.executable} {program} $(VERSION) $(ARGS)\n")
+    subprocess.run(["make", "--silent", "release", "VERSION=0.1.0", "ARGS=--skip-tests"], cwd=repository, check=True)
+    assert (repository / _LOG).read_text().splitlines() == ["wheel", "docs", "reference"]
+
+
+@pytest.mark.parametrize("failing", ["tools.reference", "commit", "tag"])
+def test_a_release_that_fails_half_way_leaves_the_repository_as_it_was(failing: str, repository: Path) -> None:
+    if failing == "tools.reference":
+        _change(repository, "tools/reference.py", "raise SystemExit(1)\n")
+    else:
+        _git(repository, "config", f"{failing}.gpgSign", "true")
+        _git(repository, "config", "gpg.program", "false")
+    commit = _git(repository, "rev-parse", "HEAD")
+    assert main(["0.2.0", "--skip-tests"], repository) == 1
+    assert _git(repository, "rev-parse", "HEAD") == commit
+    assert (_git(repository, "status", "--porcelain"), _git(repository, "tag")) == ("", "")
+
+
 def _old_proofs(folder: Path) -> None:
     for number in range(2):
         _change(folder, "src/code.py", f"{number}")
@@ -101,7 +131,13 @@ _SPOILT: dict[str, Callable[[Path], object]] = {
     ),
     "greater than the last release (0.3.0)": lambda folder: _git(folder, "tag", "v0.3.0"),
     "native/Cargo.toml must have": lambda folder: _change(folder, "native/Cargo.toml", 'version = "0.0.9"\n'),
-    "nothing under Unreleased": lambda folder: _change(folder, "CHANGELOG.md", "## [Unreleased]\n\n## [0.1.0]\n- A\n"),
+    "releases without their tags here: v0.1.0. Run": lambda folder: _change(
+        folder, "CHANGELOG.md", "## [Unreleased]\n- B\n\n## [0.1.0] - 2026-01-01\n- A\n"
+    ),
+    "nothing under Unreleased": lambda folder: (
+        _git(folder, "tag", "v0.1.0"),
+        _change(folder, "CHANGELOG.md", "## [Unreleased]\n\n## [0.1.0]\n- A\n"),
+    ),
     "first release is one page": lambda folder: _change(folder, "CHANGELOG.md", "## [Unreleased]\n" + "- A\n" * 101),
     "chaos is 2 commits of the code old (at most 1). Run make chaos": _old_proofs,
     "chaos is of a commit that is not in the history": lambda folder: _prove(folder, "0" * 40),
