@@ -1,12 +1,14 @@
 """Middleware that finds out who may use the API. Fixed: status codes and titles of the problems, which clients read."""
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossamer.api.openapi import DOCS_PATHS
 from gossamer.fresh.subscriptions import CALLBACKS
 from gossamer.web.access import authorization, foreign_page_fault, is_secret, local_fault
 from gossamer.web.problems import Problem
+from gossamer.web.rates import client_address
 
 UNLIMITED_PATHS = frozenset({"/healthz"})
 """Paths without limits of rate and connections, so that a busy process is not restarted as dead. A path may be added
@@ -33,7 +35,7 @@ class Authentication:
             if self._token:
                 self._check_token(headers)
             else:
-                _check_local(scope["method"], headers)
+                _check_local(Request(scope))
         await self._app(scope, receive, send)
 
     def _check_token(self, headers: Headers) -> None:
@@ -48,8 +50,9 @@ class Authentication:
             )
 
 
-def _check_local(method: str, headers: Headers) -> None:
-    """Raise Problem for a request that a web page in a browser on this machine may have made."""
-    fault = local_fault(headers) or foreign_page_fault(method, headers)
+def _check_local(request: Request) -> None:
+    """Raise Problem for a request that another machine, or a web page in a browser on this machine, may have made."""
+    headers = request.headers
+    fault = local_fault(headers, client=client_address(request)) or foreign_page_fault(request.method, headers)
     if fault:
         raise Problem(403, "Forbidden", f"{fault}; set service.token, and send it with each request")

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from gossamer.dashboard.sessions import COOKIE, Sessions
 from gossamer.web.access import is_secret, local_fault
-from gossamer.web.rates import GuessLimit
+from gossamer.web.rates import GuessLimit, client_address
 
 READ: Final = "read"
 RUN: Final = "run"
@@ -82,7 +82,7 @@ class TokenGate:
     async def visitor(self, request: Request) -> Visitor | None:
         """Return the visitor. None: it has to log in. Raises Forbidden where no login would help."""
         if not self._token:
-            if fault := local_fault(request.headers):
+            if fault := local_fault(request.headers, client=client_address(request)):
                 raise Forbidden(fault)
             return Visitor()
         is_valid = self._sessions.is_valid(request.cookies.get(COOKIE, ""), now=self._now())

@@ -1,11 +1,12 @@
-"""Keeps web pages from using an HTTP interface of this machine, and compares secrets.
+"""Keeps web pages and other machines from using an HTTP interface of this machine, and compares secrets.
 
 A page in a browser of this machine reaches what listens on it. Two rules keep it out:
 
 - A page of another site sends its address in Origin, and its browser tells in Sec-Fetch-Site where it comes from.
 - A page that has rebound its own name to 127.0.0.1 (DNS rebinding) is of the same origin, but has its name in Host.
 
-The second rule holds only where no secret is needed: with one, an interface may have any name. All functions read
+The second rule holds only where no secret is needed: with one, an interface may have any name. There a third rule keeps
+out other machines, which may write any Host: the sender's address must be a loopback address. All functions read
 headers strictly: a header that occurs twice, or that no browser would send, is refused.
 """
 
@@ -24,15 +25,19 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})
 
 
-def local_fault(headers: Headers, *, over_unix_socket: bool = False) -> str:
-    """Return why a request without a secret is refused. Empty: a program of this machine may have sent it.
+def local_fault(headers: Headers, *, client: str | None) -> str:
+    """Return why a request without a secret is refused. Empty: a program of this machine has sent it.
 
-    `over_unix_socket`: no browser can have sent it to this socket, so Host is not checked.
+    `client`: address of the sender; None: it uses a Unix socket, which only programs of this machine can reach, and no
+    browser, so Host is not checked.
     """
-    hosts = headers.getlist("host")
-    if not over_unix_socket and (len(hosts) != 1 or not is_loopback(_name(hosts[0]))):
-        shown = " and ".join(hosts)[:200] or "no host"
-        return f"the request is addressed to {shown}, and only requests to localhost need no secret"
+    if client is not None:
+        if not is_loopback(client):
+            return f"the request comes from {client}, and only requests from a loopback address need no secret"
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not is_loopback(_name(hosts[0])):
+            shown = " and ".join(hosts)[:200] or "no host"
+            return f"the request is addressed to {shown}, and only requests to localhost need no secret"
     origins = headers.getlist("origin")
     if origins and not _is_own(headers):
         return f"the request comes from a page of {origins[0][:200]}, and pages of other sites need a secret"

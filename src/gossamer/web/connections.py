@@ -10,6 +10,7 @@ because one that stayed counted after its end would use up the limit for ever.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -185,6 +186,10 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Without the address, applications would take the sender for one of a Unix socket, and trust it.
+        if self.client is None and transport.get_extra_info("socket").family != socket.AF_UNIX:
+            transport.abort()  # the client has reset the connection already
+            return
         self._address = self.client[0] if self.client else ""
         self._shares = self._connections.shares_of(self._address)
         for share in self._shares:

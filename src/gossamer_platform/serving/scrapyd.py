@@ -176,6 +176,6 @@ async def _listen(config: ScrapydConfig, closing: contextlib.AsyncExitStack) -> 
 def _warn(config: ScrapydConfig, say: Callable[[str], None]) -> None:
     if config.bind_address and not is_loopback(config.bind_address) and not (config.username and config.password):
         say(
-            f"Other machines can reach {config.bind_address}, but there is no password, so requests to any other name "
-            "than localhost are refused. Set username and password in scrapyd.conf."
+            f"Other machines can reach {config.bind_address}, but there is no password, so their requests are refused "
+            "unless they have a token. Set username and password in scrapyd.conf."
         )

@@ -1,8 +1,8 @@
-"""Decides who sends a request, and what that permits: by token, by password, or without either by names of hosts.
+"""Decides who sends a request, and what that permits: by token, by password, or without either by addresses.
 
 A deployment runs code. Scrapyd sends headers that let every web page call it, so without a password a page in a
-browser on this machine could deploy. `web/access.py` has the rules that keep pages out. Fixed: the answers to a wrong
-password, which are Scrapyd's.
+browser on this machine could deploy. `web/access.py` has the rules that keep pages and other machines out. Fixed: the
+answers to a wrong password, which are Scrapyd's.
 """
 
 import base64
@@ -149,7 +149,7 @@ class AccessControl:
 
 def _local_principal(headers: Headers, *, client: str | None) -> Principal:
     """Return the principal of programs of this machine, where there is no password. Raises NotPermitted."""
-    if fault := local_fault(headers, over_unix_socket=client is None):
+    if fault := local_fault(headers, client=client):
         raise NotPermitted(f"{fault}. Set username and password in scrapyd.conf")
     return _LOCAL
 

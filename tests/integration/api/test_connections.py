@@ -231,11 +231,18 @@ async def queues(service: Service, forwarded: str) -> int:
 
 async def test_behind_a_trusted_proxy_the_rate_counts_the_client_that_it_names(start: Start) -> None:
     trusted = ConnectionLimits(trusted_proxies=[ip_network("127.0.0.0/8"), ip_network("10.0.0.0/8")])
-    async with start(max_requests_per_second=1.0, monotonic=lambda: 1000.0, connections=trusted) as service:
+    token = {"token": "secret", "headers": {"Authorization": "Bearer secret"}}
+    async with start(max_requests_per_second=1.0, monotonic=lambda: 1000.0, connections=trusted, **token) as service:
         assert [await queues(service, "192.0.2.1") for _ in range(3)] == [200, 200, 429]
         assert await queues(service, "192.0.2.2, 10.0.0.1") == 200
         # What stands before the last address that is not a proxy's was written by the client.
         assert await queues(service, "192.0.2.3, 192.0.2.1") == 429
+
+
+async def test_without_a_token_a_trusted_proxy_lets_only_clients_of_this_machine_in(start: Start) -> None:
+    trusted = ConnectionLimits(trusted_proxies=[ip_network("127.0.0.1")])
+    async with start(connections=trusted) as service:
+        assert [await queues(service, client) for client in ("192.0.2.1", "127.0.0.2")] == [403, 200]
 
 
 async def test_nobody_else_names_a_client(start: Start) -> None:

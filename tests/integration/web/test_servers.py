@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import struct
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ class _Platform:
 
     def __init__(self) -> None:
         self.streams = EventStreams()
+        self.clients: list[str] = []
+        """Client of each request, the earliest first. Empty: none."""
 
     def stop_streams(self) -> None:
         self.streams.closing.set()
@@ -38,6 +41,7 @@ class _Platform:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        self.clients.append(request.client.host if request.client else "")
         response: Response
         match request.url.path:
             case "/events":
@@ -45,8 +49,7 @@ class _Platform:
             case "/large":
                 response = Response(b"x" * 50_000_000)
             case _:
-                client = request.client.host if request.client else ""
-                response = JSONResponse({"client": client, "scheme": request.url.scheme})
+                response = JSONResponse({"client": self.clients[-1], "scheme": request.url.scheme})
         await response(scope, receive, send)
 
 
@@ -76,6 +79,19 @@ async def test_a_program_cannot_name_another_client_to_the_platform() -> None:
     headers = {"X-Forwarded-For": "192.0.2.1", "X-Forwarded-Proto": "https"}
     async with _served(_Platform()) as (address, _), httpx.AsyncClient(base_url=address) as http:
         assert (await http.get("/", headers=headers)).json() == {"client": "127.0.0.1", "scheme": "http"}
+
+
+async def test_a_request_whose_client_has_reset_the_connection_is_not_taken_for_one_of_a_unix_socket() -> None:
+    """Its socket does not know any more from where it came, and a Unix socket is trusted."""
+    app = _Platform()
+    async with _served(app) as (address, _), httpx.AsyncClient(base_url=address) as http:
+        for _ in range(10):  # the server accepts none of them before the next `await`
+            sock = socket.create_connection(("127.0.0.1", httpx.URL(address).port))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+            sock.close()
+        assert (await http.get("/")).json()["client"] == "127.0.0.1"
+    assert app.clients == ["127.0.0.1"]
 
 
 async def test_idle_connections_keep_nobody_from_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,3 +122,7 @@ async def test_requests_without_a_password() -> None:
         assert (await principal(foreign, client=None)).name == "local"
         with pytest.raises(NotPermitted, match=r"addressed to a\.localhost:6800.*Set username and password"):
             await principal(foreign, client="127.0.0.1")
+        with pytest.raises(NotPermitted, match=r"comes from 192\.0\.2\.7.*Set username and password"):
+            await principal(local, client="192.0.2.7")
+    with pytest.raises(NotPermitted):
+        access.local_principal(local, client="192.0.2.7")

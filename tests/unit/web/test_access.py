@@ -1,9 +1,11 @@
-"""Web pages cannot use an interface of this machine, by whatever header they try."""
+"""Neither web pages nor other machines can use an interface of this machine, by whatever header they try."""
 
 import pytest
 from starlette.datastructures import Headers
 
 from gossamer.web.access import authorization, foreign_page_fault, is_secret, local_fault, own_origin
+
+HERE = "127.0.0.1"
 
 
 def headers(*pairs: tuple[str, str]) -> Headers:
@@ -18,8 +20,17 @@ def headers(*pairs: tuple[str, str]) -> Headers:
     ],
 )
 def test_a_request_to_this_machine_is_local(host: str) -> None:
-    assert local_fault(headers(("host", host))) == ""
-    assert local_fault(headers(("host", host), ("origin", f"http://{host}".lower()))) == ""
+    for client in (HERE, "127.0.0.2", "::1", "::ffff:127.0.0.1"):
+        assert local_fault(headers(("host", host)), client=client) == ""
+    assert local_fault(headers(("host", host), ("origin", f"http://{host}".lower())), client=HERE) == ""
+
+
+@pytest.mark.parametrize(
+    "client", ["192.0.2.7", "10.0.0.1", "172.17.0.1", "fd00::2", "fe80::1%eth0", "::ffff:10.0.0.1", "", "0.0.0.0", "::"]
+)
+def test_a_request_of_another_machine_is_refused_whatever_host_it_names(client: str) -> None:
+    for host in ("localhost", "127.0.0.1:6800", "[::1]"):
+        assert f"comes from {client}, and" in local_fault(headers(("host", host)), client=client)
 
 
 @pytest.mark.parametrize(
@@ -35,16 +46,18 @@ def test_a_request_to_this_machine_is_local(host: str) -> None:
 )
 def test_a_request_to_any_other_host_is_refused(host: str) -> None:
     """Of these, a browser sends only names that a page has rebound to this machine; the others are no hosts."""
-    assert "is addressed to" in local_fault(headers(("host", host)))
-    assert "is addressed to" in local_fault(headers(("host", host), ("origin", f"http://{host}")))
+    assert "is addressed to" in local_fault(headers(("host", host)), client=HERE)
+    assert "is addressed to" in local_fault(headers(("host", host), ("origin", f"http://{host}")), client=HERE)
 
 
 def test_a_request_without_a_host_or_with_several_is_refused() -> None:
-    assert "no host" in local_fault(headers())
-    assert "localhost and evil.example" in local_fault(headers(("host", "localhost"), ("host", "evil.example")))
-    assert local_fault(headers(("host", "localhost"), ("host", "localhost")))
-    assert local_fault(headers(), over_unix_socket=True) == ""
-    assert local_fault(headers(("host", "anything")), over_unix_socket=True) == ""
+    assert "no host" in local_fault(headers(), client=HERE)
+    assert "localhost and evil.example" in local_fault(
+        headers(("host", "localhost"), ("host", "evil.example")), client=HERE
+    )
+    assert local_fault(headers(("host", "localhost"), ("host", "localhost")), client=HERE)
+    assert local_fault(headers(), client=None) == ""
+    assert local_fault(headers(("host", "anything")), client=None) == ""
 
 
 @pytest.mark.parametrize(
@@ -58,8 +71,8 @@ def test_a_request_without_a_host_or_with_several_is_refused() -> None:
 )
 def test_a_page_of_another_origin_is_refused(origin: str) -> None:
     sent = headers(("host", "localhost:6800"), ("origin", origin))
-    assert "a page of" in local_fault(sent)
-    assert "a page of" in local_fault(sent, over_unix_socket=True)
+    assert "a page of" in local_fault(sent, client=HERE)
+    assert "a page of" in local_fault(sent, client=None)
     assert foreign_page_fault("POST", sent)
 
 
@@ -87,12 +100,12 @@ def test_the_address_that_a_browser_uses_is_that_of_its_own_page(sent: list[tupl
 def test_a_page_of_this_origin_is_not_refused() -> None:
     for origin in ("http://localhost:6800", "https://localhost:6800", "http://LOCALHOST:6800"):
         sent = headers(("host", "localhost:6800"), ("origin", origin))
-        assert local_fault(sent) == foreign_page_fault("POST", sent) == ""
+        assert local_fault(sent, client=HERE) == foreign_page_fault("POST", sent) == ""
     twice = headers(("host", "localhost"), ("origin", "http://localhost"), ("origin", "http://localhost"))
-    assert local_fault(twice)
+    assert local_fault(twice, client=HERE)
     assert foreign_page_fault("POST", twice)
     no_host = headers(("host", ""), ("origin", "null"))
-    assert local_fault(no_host, over_unix_socket=True)
+    assert local_fault(no_host, client=None)
     assert foreign_page_fault("POST", no_host)
 
 
