@@ -32,6 +32,9 @@ UNRELEASED = "## [Unreleased]\n"
 FIRST_LINES = 100
 """Maximum number of lines in the change log of the first release: one page that says what Gossamer does."""
 
+_NOT_RELEASED = re.compile(r"not\s+on\s+the\s+package\s+index\s+yet|/path/to/the/checkout(?!/)")
+"""Words of pages until there is a release. A folder of the checkout, such as fakeweb, is not released."""
+
 _STEPS = ("set the version, write the heading of CHANGELOG.md", "commit, tag")
 
 
@@ -46,7 +49,14 @@ class Release:
 
     def missing(self) -> list[str]:
         """Return every condition of a release that does not hold, and what to do about it."""
-        return [*self._wrong_tree(), *self._wrong_version(), *self._wrong_changes(), *self._stale_proofs()]
+        found = (
+            self._wrong_tree(),
+            self._wrong_version(),
+            self._wrong_changes(),
+            self._wrong_pages(),
+            self._stale_proofs(),
+        )
+        return [line for lines in found for line in lines]
 
     def write(self) -> None:
         """Set the version and the heading of the change log; commit and tag them. A failure leaves all as it was."""
@@ -65,11 +75,16 @@ class Release:
                 self._replace_line(path, form.format(self.current), form.format(self.version))
         heading = f"{UNRELEASED}\n## [{self.version}] - {time.strftime('%Y-%m-%d', time.gmtime())}\n"
         self._replace_line("CHANGELOG.md", UNRELEASED, heading)
-        for page in (self.root / "docs").rglob("*.md"):
-            if page.relative_to(self.root).parts[1] not in ("adr", "reference"):  # history; and made from the code
-                pattern = rf"\bgossamer([ /]){re.escape(self.current)}\b"
-                page.write_text(re.sub(pattern, rf"gossamer\g<1>{self.version}", page.read_text()))
+        for page in self._pages():
+            pattern = rf"\bgossamer([ /]){re.escape(self.current)}\b"
+            page.write_text(re.sub(pattern, rf"gossamer\g<1>{self.version}", page.read_text()))
         subprocess.run([sys.executable, "-m", "tools.reference"], cwd=self.root, check=True)
+
+    def _pages(self) -> list[Path]:
+        """Return the pages that people write: others are made from the code, or are history."""
+        docs = self.root / "docs"
+        found = [page for page in docs.rglob("*.md") if page.relative_to(docs).parts[0] not in ("adr", "reference")]
+        return [self.root / "README.md", *sorted(found)]
 
     def _wrong_tree(self) -> list[str]:
         wrong = []
@@ -112,6 +127,15 @@ class Release:
             page = f"one page that says what Gossamer does: write it anew, in at most {FIRST_LINES} lines"
             return [f"CHANGELOG.md has {len(lines)} lines under Unreleased. That of the first release is {page}."]
         return []
+
+    def _wrong_pages(self) -> list[str]:
+        places = []
+        for page in self._pages():
+            text = page.read_text()
+            lines = {text.count("\n", 0, found.start()) + 1 for found in _NOT_RELEASED.finditer(text)}
+            places += [f"{page.relative_to(self.root)}:{line}" for line in sorted(lines)]
+        advice = "Write how it is installed from there: pip install gossamer-crawl, or 'gossamer-crawl[EXTRA]'."
+        return [f"Pages say that Gossamer is not on the package index: {', '.join(places)}. {advice}"] if places else []
 
     def _stale_proofs(self) -> list[str]:
         files = sorted((self.root / "docs" / "proofs").glob("*.json"))

@@ -24,6 +24,7 @@ _FILES = {
     "tests/servers/wheel": f"echo wheel >> {_LOG}\n",
     "tools/__init__.py": "",
     "tools/reference.py": f"print('reference', file=open('{_LOG}', 'a'))\n",
+    "README.md": "pip install /path/to/the/checkout/fakeweb\n",
     "docs/page.md": "agent gossamer/0.1.0\n",
     "docs/adr/0001.md": "It was gossamer 0.1.0.\n",
     ".gitignore": f"{_LOG}\n__pycache__/\n",
@@ -137,6 +138,15 @@ _SPOILT: dict[str, Callable[[Path], object]] = {
     "nothing under Unreleased": lambda folder: (
         _git(folder, "tag", "v0.1.0"),
         _change(folder, "CHANGELOG.md", "## [Unreleased]\n\n## [0.1.0]\n- A\n"),
+    ),
+    "on the package index: README.md:2, docs/page.md:1, docs/page.md:4. Write how it is": lambda folder: (
+        _change(folder, "README.md", "# A\nIt is not on the\npackage index yet.\n"),
+        _change(
+            folder,
+            "docs/page.md",
+            "pip install '/path/to/the/checkout[text]'  # not on the package index yet\n\n\n"
+            "pip install /path/to/the/checkout\n",
+        ),
     ),
     "first release is one page": lambda folder: _change(folder, "CHANGELOG.md", "## [Unreleased]\n" + "- A\n" * 101),
     "chaos is 2 commits of the code old (at most 1). Run make chaos": _old_proofs,
