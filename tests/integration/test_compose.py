@@ -139,6 +139,18 @@ def test_the_cluster_file_crawls_and_has_a_platform(tmp_path: Path) -> None:
         _platform(manager, found, tmp_path)
 
 
+def test_the_database_is_healthy_only_once_it_can_be_reached_by_address() -> None:
+    """On its first start, the container has a server that makes the database, and listens at a socket only."""
+    kind, *check = services("compose.cluster.yaml", VARIABLES)["postgresql"]["healthcheck"]["test"]
+    assert kind == "CMD"
+    with postgresql() as server:
+        [port] = free_ports(1)
+        (server.folder / f".s.PGSQL.{port}").symlink_to(server.folder / ".s.PGSQL.5432")
+        variables = {"PGHOST": str(server.folder), "PGPORT": str(port)}
+        assert server.run_program("pg_isready", check=False, **variables) == 0
+        assert server.run_program(*check, check=False, **variables) != 0
+
+
 def _platform(manager: Composed, found: dict[str, Any], folder: Path) -> None:
     """Start the nodes with the tokens that the manager makes, as the head of the compose file says."""
     url = f"http://127.0.0.1:{manager.port}"

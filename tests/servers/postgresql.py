@@ -43,7 +43,7 @@ class PostgreSql(ServerProcess):
         if self._user is not None:
             shutil.chown(self.folder, self._user)
         arguments = ["-D", str(self.folder / "data"), "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"]
-        self._run("initdb", *arguments, "--locale=C.UTF-8")
+        self.run_program("initdb", *arguments, "--locale=C.UTF-8")
 
     def start(self) -> None:
         """Start the server, and return when it answers."""
@@ -77,11 +77,13 @@ class PostgreSql(ServerProcess):
         return f"postgresql+psycopg://postgres@/{name}?host={self.folder}"
 
     def _answers(self) -> bool:
-        return self._run("pg_isready", "-q", "-h", str(self.folder), check=False) == 0
+        return self.run_program("pg_isready", "-q", "-h", str(self.folder), check=False) == 0
 
-    def _run(self, program: str, *arguments: str, check: bool = True) -> int:
-        command = [self._programs / program, *arguments]
-        done = subprocess.run(command, user=self._user, capture_output=True, check=False, cwd="/")
+    def run_program(self, program: str, *arguments: str, check: bool = True, **variables: str) -> int:
+        """Run a program of the server's package as the server's user, and return its exit code. `check`: it must be 0.
+        `variables`: of its environment, besides this process's."""
+        command, environment = [self._programs / program, *arguments], {**os.environ, **variables}
+        done = subprocess.run(command, user=self._user, capture_output=True, check=False, cwd="/", env=environment)
         assert not check or done.returncode == 0, done.stderr.decode()
         return done.returncode
 

@@ -216,6 +216,15 @@ def test_data_are_written_into_the_volumes() -> None:
         assert set(volumes[name].values()) <= set(made.split())
 
 
+def test_a_node_builds_environments_in_a_volume_of_its_own() -> None:
+    """Docker mounts a tmpfs with noexec: compiled modules of an environment could not be loaded."""
+    found = compose("x")
+    for name in ("node-1", "node-2"):
+        assert " --folder /data/" in found[name]["command"]
+        assert found[name]["volumes"] == [f"{name}:/data"]
+        assert not [place for place in found[name]["tmpfs"] if place.startswith("/data")]
+
+
 OWN = ("service", "worker", "browser-worker", "manager", "node-1", "node-2")
 """Services of the cluster that are Gossamer's."""
 
