@@ -183,13 +183,18 @@ class Cluster:
         wait_until(ok, "the cluster to be ok")
 
     def has_met(self) -> bool:
-        """Whether each node is connected with every other one, has had an answer from it, and waits for none."""
+        """Whether each node is connected with every other one, has had an answer from it, and waits for none. Each also
+        knows whose each connection is that others have made: it drops what is published by those it does not know."""
         for node in self.nodes:
+            links = [dict(zip(link[::2], link[1::2], strict=True)) for link in node.command("CLUSTER", "LINKS")]
+            heard = {link[b"node"].decode() for link in links if link[b"direction"] == b"from"}
             for line in node.command("CLUSTER", "NODES").decode().splitlines():
-                _, _, flags, _, ping_sent, pong_received, _, link, *_ = line.split()
+                name, _, flags, _, ping_sent, pong_received, _, link, *_ = line.split()
                 if "myself" in flags:
                     continue
                 if "handshake" in flags or link != "connected" or ping_sent != "0" or pong_received == "0":
+                    return False
+                if name not in heard:
                     return False
         return True
 

@@ -28,8 +28,9 @@ def one_server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def three_servers() -> Iterator[Cluster]:
-    """A real cluster of three primaries."""
+    """A real cluster of three primaries that have met: until then, some announcements of requests are lost."""
     with cluster(primaries=3) as servers:
+        servers.wait_met()
         yield servers
 
 
