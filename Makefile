@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
-EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml $(wildcard native/src/*.rs)
+EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml native/crates.lock native/build_backend.py $(wildcard native/src/*.rs)
 
 .PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster bench-recrawl chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds versions analytics analytics-programs docs dist release chart images pythons proofs kafka lock clean
 
@@ -161,7 +161,7 @@ LOCK := uv pip compile --quiet --universal --generate-hashes --no-header --no-em
 # As constraints, so that a package has one version in all lock files.
 PINS := sed -E 's/ *--hash=.*//; s/ *\\$$//' requirements.lock
 
-lock:  ## Pin every dependency with hashes and no addresses (needs uv).
+lock:  ## Pin every dependency with hashes and no addresses (needs uv and cargo).
 	$(LOCK) pyproject.toml --all-extras --group dev -o requirements.lock
 	$(LOCK) pyproject.toml --group build --constraint <($(PINS)) -o requirements-demo.lock
 	$(LOCK) pyproject.toml --extra service --extra kafka --extra parquet --extra s3 --extra postgresql --extra cron --constraint <($(PINS)) -o requirements-image.lock
@@ -170,6 +170,7 @@ lock:  ## Pin every dependency with hashes and no addresses (needs uv).
 	$(LOCK) --group dist -o requirements-dist.lock
 	$(LOCK) --group uv -o requirements-uv.lock
 	$(LOCK) --python-version 3.11 bench/peers/browsers.in -o bench/peers/browsers.lock
+	$(PYTHON) native/build_backend.py lock native
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

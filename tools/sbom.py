@@ -96,8 +96,10 @@ def packages() -> Iterator[Component]:
 
 def crates() -> Iterator[Component]:
     """Yield the crates in the compiled extension. Needs cargo."""
+    native = ROOT / "native"
+    subprocess.run([sys.executable, native / "build_backend.py", "restore", native], check=True)
     told = subprocess.run(
-        ["cargo", "metadata", "--format-version", "1", "--manifest-path", str(ROOT / "native" / "Cargo.toml")],
+        ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", native / "Cargo.toml"],
         capture_output=True, check=True,
     )  # fmt: skip
     graph = json.loads(told.stdout)
