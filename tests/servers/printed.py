@@ -3,13 +3,18 @@
 import os
 import re
 import shlex
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.servers.valkey import wait_until
+
+Done = subprocess.CompletedProcess[str]
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _TYPED = frozenset({"", "console", "sh", "bash"})
 """Languages of blocks in which a reader finds commands."""
@@ -73,6 +78,8 @@ class Typed:
 
     command: str
     shown: tuple[str, ...] = ()
+    is_interrupted: bool = False
+    """Whether the page shows that the reader presses Ctrl-C."""
 
 
 def typed_commands(page: str) -> Iterator[Typed]:
@@ -84,13 +91,14 @@ def typed_commands(page: str) -> Iterator[Typed]:
         if kind == "console" and text.startswith("$ "):
             for step in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
                 command = _complete(step)[0]
-                yield Typed(command.strip(), tuple(filter(_is_shown, step.removeprefix(command).splitlines())))
+                printed = step.removeprefix(command).splitlines()
+                yield Typed(command.strip(), tuple(filter(_is_shown, printed)), is_interrupted="^C" in printed)
         else:
             yield from (Typed(command.strip()) for command in _complete(text) if _is_command(command))
 
 
 def _is_shown(line: str) -> bool:
-    return line.strip() not in ("", "…")
+    return line.strip() not in ("", "…", "^C")
 
 
 def _complete(text: str) -> list[str]:
@@ -124,6 +132,11 @@ def alike(line: str) -> str:
     return re.sub(r"\d{1,3}(?:,\d{3})+|\d+", "#", line)  # 977 and 1,649 pages a second are alike
 
 
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Shell:
     """A shell in a folder that keeps variables and the working folder from one command to the next.
 
@@ -148,39 +161,53 @@ class Shell:
         return text
 
     @contextmanager
-    def started(self, command: str) -> Iterator[None]:
-        """Run a server, from the first line that it prints to the end of the block."""
-        with subprocess.Popen(
-            ["bash", "-c", f"exec {self.here(command)}"],
-            cwd=self.folder,
-            env={**self._environment, "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as server:
-            assert server.stdout is not None
-            server.stdout.readline()
+    def started(self, command: str) -> Iterator[Path]:
+        """Run a server from when it listens to the end of the block, and yield the file of what it prints."""
+        command = self.here(command)
+        port = int(re.findall(r"(?:--port|http\.server) (\d+)", command)[0])
+        log = self.folder / f".server-{port}"
+        with (
+            log.open("wb") as output,
+            subprocess.Popen(
+                ["bash", "-c", f"exec {command}"],
+                cwd=self.folder,
+                env={**self._environment, "PYTHONUNBUFFERED": "1"},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            ) as server,
+        ):
             try:
-                yield
+                wait_until(lambda: bool(log.stat().st_size) and _listens(port), f"{command} to listen")
+                yield log
             finally:
                 server.terminate()
 
-    def run(self, command: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command to its end."""
+    def run(self, command: str, *, typed: str = "", until: Callable[[], bool] | None = None) -> Done:
+        """Run a command to its end. `typed`: what it reads from standard input. `until`: when Ctrl-C is pressed."""
         script = (
             f'set -a\n. {self._state}\ncd "$PWD"\n{self.here(command)}\ncode=$?\nexport -p > {self._state}\nexit $code'
         )
-        return subprocess.run(
+        with subprocess.Popen(
             ["bash", "-c", script],
             cwd=self.folder,
             env=self._environment,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=90,
-            check=False,
-        )
+            start_new_session=True,
+        ) as process:
+            try:
+                if until is not None:
+                    wait_until(until, f"the time to interrupt {command}")
+                    os.killpg(process.pid, signal.SIGINT)
+                printed, errors = process.communicate(typed, timeout=90)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return Done(process.args, process.returncode, printed, errors)
 
-    def missing(self, typed: Typed, done: "subprocess.CompletedProcess[str]") -> list[str]:
+    def missing(self, typed: Typed, done: Done) -> list[str]:
         """Return the lines that the page shows and the command did not print."""
         printed = {alike(line) for line in (done.stdout + done.stderr).splitlines()}
         return [line for line in typed.shown if not printed & {alike(line), alike(self.here(line))}]
