@@ -12,11 +12,13 @@ import yaml
 
 from gossamer import __version__
 from gossamer.telemetry.metrics import QUEUED, QUEUED_TO_RENDER
+from gossamer.valkey.address import Address
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm"
 TEMPLATES = sorted((CHART / "templates").glob("*.*"))
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+SCHEMES = ("redis", "rediss", "valkey", "valkeys")
 FREE = {"settings", "service.resources", "worker.resources", "browser.resources", "nodeSelector", "affinity"}
 """Values whose keys are of the user's choice."""
 
@@ -72,9 +74,31 @@ def test_its_version_is_that_of_the_project() -> None:
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 
 
-def test_the_number_of_workers_follows_metrics_that_exist() -> None:
+def test_the_number_of_workers_follows_metrics_that_the_documented_rules_make() -> None:
+    """Each kind of worker counts only requests that it can take."""
+    page = (CHART.parents[1] / "docs/howto/production.md").read_text()
+    [block] = re.findall(r"```yaml\n(rules:.*?)```", page, re.DOTALL)
+    made = {}
+    for rule in yaml.safe_load(block)["rules"]["external"]:
+        series = rule["seriesQuery"].partition("{")[0]
+        name = rule.get("name", {}).get("as", series)
+        made[name] = set(re.findall(r"gossamer_\w+", rule["metricsQuery"].replace("<<.Series>>", series)))
     followed = [VALUES[part]["autoscaling"]["metric"] for part in ("worker", "browser")]
-    assert followed == [QUEUED.name, QUEUED_TO_RENDER.name]
+    assert [made[name] for name in followed] == [{QUEUED.name, QUEUED_TO_RENDER.name}, {QUEUED_TO_RENDER.name}]
+
+
+@pytest.mark.parametrize(
+    ("frontier", "is_right"),
+    [
+        *((f"{scheme}{kind}://default@a:6379", True) for scheme in SCHEMES for kind in ("", "+cluster")),
+        ("redis+cluster://a:6379,b:6379", True),
+        *((address, False) for address in ("", "unix:///run/valkey.sock", "redis://", "redis+sentinel://a", "a:6379")),
+    ],
+)
+def test_a_frontier_is_each_server_and_cluster_that_pods_can_share(frontier: str, is_right: bool) -> None:
+    assert bool(re.search(SCHEMA["properties"]["frontier"]["pattern"], frontier)) is is_right
+    if is_right:
+        Address.parse(frontier)
 
 
 def test_the_manifests_without_helm_are_made_of_this_chart() -> None:
