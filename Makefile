@@ -171,6 +171,7 @@ lock:  ## Pin every dependency with hashes and no addresses (needs uv and cargo)
 	$(LOCK) --group uv -o requirements-uv.lock
 	$(LOCK) --python-version 3.11 bench/peers/browsers.in -o bench/peers/browsers.lock
 	$(PYTHON) native/build_backend.py lock native
+	$(BIN)/python -m tools.third_party
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

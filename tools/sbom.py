@@ -94,8 +94,8 @@ def packages() -> Iterator[Component]:
     yield from components.values()
 
 
-def crates() -> Iterator[Component]:
-    """Yield the crates in the compiled extension. Needs cargo."""
+def linked_crates() -> Iterator[dict[str, Any]]:
+    """Yield what cargo knows of each crate in the compiled extension, by name. Needs cargo."""
     native = ROOT / "native"
     subprocess.run([sys.executable, native / "build_backend.py", "restore", native], check=True)
     told = subprocess.run(
@@ -103,20 +103,26 @@ def crates() -> Iterator[Component]:
         capture_output=True, check=True,
     )  # fmt: skip
     graph = json.loads(told.stdout)
+    crates = {one["id"]: one for one in graph["packages"]}
+    macros = {name for name, one in crates.items() for target in one["targets"] if "proc-macro" in target["kind"]}
     parts = {one["id"]: one for one in graph["resolve"]["nodes"]}
     ours = graph["resolve"]["root"]
     shipped, pending = {ours}, [ours]
     while pending:
         for dependency in parts[pending.pop()]["deps"]:
-            # Others are programs of the build and of tests.
+            # Others, and macros, are programs of the build and of tests.
             is_shipped = any(kind["kind"] is None for kind in dependency["dep_kinds"])
-            if is_shipped and dependency["pkg"] not in shipped:
+            if is_shipped and dependency["pkg"] not in shipped | macros:
                 shipped.add(dependency["pkg"])
                 pending.append(dependency["pkg"])
-    for one in graph["packages"]:
-        if one["id"] in shipped and one["id"] != ours:
-            name, version = one["name"], one["version"]
-            yield Component(name, version, f"pkg:cargo/{name}@{version}", one["license"] or "")
+    yield from sorted((crates[name] for name in shipped - {ours}), key=lambda one: (one["name"], one["version"]))
+
+
+def crates() -> Iterator[Component]:
+    """Yield the crates in the compiled extension. Needs cargo."""
+    for one in linked_crates():
+        name, version = one["name"], one["version"]
+        yield Component(name, version, f"pkg:cargo/{name}@{version}", one["license"] or "")
 
 
 def vendored() -> Iterator[Component]:
