@@ -93,6 +93,17 @@ def test_units_call_commands_that_exist(path: Path) -> None:
     assert command in COMMANDS
 
 
+@pytest.mark.parametrize("path", [*DEPLOY.rglob("*.service")], ids=lambda path: path.name)
+def test_a_unit_finds_what_the_documentation_installs_and_its_head_names_its_settings(path: Path) -> None:
+    page = (DEPLOY.parent / "docs/howto/production.md").read_text()
+    head, _, unit = path.read_text().partition("[Unit]")
+    [folder] = re.findall(r"ExecStart=(\S+)/bin/gossamer ", unit)
+    [user] = re.findall(r"User=(\w+)", unit)
+    assert f"python3 -m venv {folder}\n" in page
+    assert user == "root" or f"useradd --system {user}\n" in page
+    assert all(name in head for name in re.findall(r"/etc/gossamer/[\w.-]+", unit))
+
+
 # --- the image --------------------------------------------------------------------------------------------------------
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
