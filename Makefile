@@ -38,7 +38,7 @@ test: setup  ## All tests, on real servers, in PROCESSES=3 at once. ROOM=fetch: 
 	bash tests/room $(ROOM)
 else
 test: setup
-	@bash tests/collect & collected=$$!; $(MAKE) --no-print-directory check && wait $$collected
+	@setpriv --pdeathsig TERM bash tests/collect & collected=$$!; $(MAKE) --no-print-directory check && wait $$collected
 	bash tests/servers/install
 	PROCESSES=$(or $(PROCESSES),3) bash tests/all
 	bash tests/servers/wheel

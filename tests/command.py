@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Generic, NoReturn, TypeVar
 
 from gossamer.errors import GossamerError
+from tests.servers.reaper import go_on_below_reaper
 
 T = TypeVar("T")
 
@@ -105,7 +106,10 @@ def run_seeds(
 
 
 def run_command(main: Callable[[], int]) -> NoReturn:
-    """Ends the process with what `main` returns; Ctrl-C, a closed pipe and what cannot be used are told in a line."""
+    """Ends the process with what `main` returns; Ctrl-C, a closed pipe and what cannot be used are told in a line. No
+    server or other process of the program is left, however it ends."""
+    if sys.platform == "linux":
+        go_on_below_reaper()
     try:
         code = main()
         sys.stdout.flush()

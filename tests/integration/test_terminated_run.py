@@ -1,4 +1,4 @@
-"""A test run that is terminated, in any way, leaves no process behind."""
+"""A test run or a program of the tests that is terminated, in any way, leaves no process behind."""
 
 import os
 import select
@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,26 @@ def test_it_waits_with_servers():
 
 def test_it_leaves_a_server():
     started([subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True).pid])
+
+
+def main():
+    test_it_waits_with_servers()
+    return 0
+
+
+if __name__ == "__main__":
+    from tests.command import run_command
+
+    run_command(main)
 """
+_SLOW_IMPORT = """
+import os, time
+
+with open(os.environ["RUNNING"], "w") as pipe:
+    pipe.write(f"{os.getpid()} ")
+time.sleep(600)
+"""
+_PYTEST = (sys.executable, "-m", "pytest")
 
 
 def _heed_interrupts() -> None:
@@ -50,20 +68,18 @@ def _heed_interrupts() -> None:
 
 
 class Run:
-    """A run of one of these tests, and the processes that it has started."""
+    """A command that runs these tests or their program, and the processes that it has started."""
 
-    def __init__(
-        self, folder: Path, test: str, *options: str, command: Sequence[str] = (sys.executable, "-m", "pytest")
-    ) -> None:
+    def __init__(self, folder: Path, *command: str) -> None:
         (folder / "test_run.py").write_text(_TESTS)
         (folder / "conftest.py").write_text("from tests.servers.reaper import pytest_cmdline_main\n")
+        (folder / "pytest.ini").write_text("[pytest]\n")
         running = folder / "running"
         os.mkfifo(running)
-        options = ("-q", "--rootdir=.", "-p", "no:cacheprovider", *options)
         self.said = folder / "said"
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
-                [*command, *options, f"test_run.py::{test}"],
+                command,
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "RUNNING": str(running)},
                 stdout=said,
@@ -84,6 +100,23 @@ class Run:
                 return False
         return True
 
+    def is_ended_by(self, number: signal.Signals, *, to: str) -> bool:
+        """Send a signal to the first process, to the group of all (as a terminal does) or to the tests themselves.
+        Return whether no process is left."""
+        match to:
+            case "first process":
+                self.process.send_signal(number)
+            case "group":
+                os.killpg(self.process.pid, number)
+            case _:
+                os.kill(self.pids[0], number)
+        return self.has_ended()
+
+
+def _one(test: str, *options: str) -> list[str]:
+    """Return the words that have pytest run one of the tests."""
+    return ["-q", "-p", "no:cacheprovider", *options, f"test_run.py::{test}"]
+
 
 @pytest.mark.parametrize(
     ("to", "number", "options"),
@@ -100,31 +133,42 @@ class Run:
     ],
 )
 def test_nothing_is_left(tmp_path: Path, number: signal.Signals, to: str, options: tuple[str, ...]) -> None:
-    """`group`: Ctrl-C and hang-ups come to all processes of the terminal's group."""
-    run = Run(tmp_path, "test_it_waits_with_servers", *options)
-    match to:
-        case "first process":
-            run.process.send_signal(number)
-        case "group":
-            os.killpg(run.process.pid, number)
-        case _:
-            os.kill(run.pids[0], number)
-    assert run.has_ended()
+    run = Run(tmp_path, *_PYTEST, *_one("test_it_waits_with_servers", *options))
+    assert run.is_ended_by(number, to=to)
     assert run.process.returncode != 0
 
 
+@pytest.mark.parametrize(
+    ("to", "number", "code"),
+    [
+        ("first process", signal.SIGTERM, -signal.SIGTERM),
+        ("first process", signal.SIGKILL, -signal.SIGKILL),
+        ("group", signal.SIGINT, 130),
+        ("tests", signal.SIGKILL, 128 + signal.SIGKILL),
+    ],
+)
+def test_nothing_is_left_of_a_program(tmp_path: Path, number: signal.Signals, to: str, code: int) -> None:
+    run = Run(tmp_path, sys.executable, "test_run.py")
+    assert run.is_ended_by(number, to=to)
+    assert run.process.returncode == code
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_script_of_all_tests_ends_its_run(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "tests").mkdir()
-    script = Path(shutil.copy(ROOT / "tests/all", tmp_path / "tests"))
+@pytest.mark.parametrize("name", ["all", "collect", "room"])
+def test_the_scripts_end_their_runs(tmp_path: Path, number: signal.Signals, name: str) -> None:
     (tmp_path / ".venv").symlink_to(Path(sys.executable).parent.parent)
-    run = Run(tmp_path, "test_it_waits_with_servers", command=("bash", str(script)))
-    run.process.send_signal(number)
-    assert run.has_ended()
+    room = tmp_path / "tests" / "unit" / "fetch"
+    room.mkdir(parents=True)
+    script = shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
+    words = {"all": _one("test_it_waits_with_servers"), "collect": [], "room": ["fetch"]}[name]
+    if name != "all":
+        (room / "test_slow.py").write_text(_SLOW_IMPORT)
+    run = Run(tmp_path, "bash", script, *words)
+    assert run.is_ended_by(number, to="first process")
 
 
 def test_a_run_that_ends_tells_what_it_left(tmp_path: Path) -> None:
-    run = Run(tmp_path, "test_it_leaves_a_server")
+    run = Run(tmp_path, *_PYTEST, *_one("test_it_leaves_a_server"))
     assert run.has_ended()
     assert f"The tests left this process behind, which is killed now: {run.pids[0]} " in run.said.read_text()
     assert run.process.returncode == 0

@@ -17,6 +17,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.command import run_command
+
 from .process import ServerProcess
 from .program import missing, require
 from .valkey import free_ports
@@ -176,15 +178,15 @@ def broker() -> Iterator[Broker]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def main() -> None:
+def main() -> int:
     """Run one until Ctrl-C."""
     install()
-    if "--install" in sys.argv:
-        return
-    with broker() as running, contextlib.suppress(KeyboardInterrupt):
-        print(f"Kafka listens at {running.servers}: gossamer up --bus kafka://{running.servers}", flush=True)
-        signal.pause()
+    if "--install" not in sys.argv:
+        with broker() as running, contextlib.suppress(KeyboardInterrupt):
+            print(f"Kafka listens at {running.servers}: gossamer up --bus kafka://{running.servers}", flush=True)
+            signal.pause()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

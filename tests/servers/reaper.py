@@ -1,6 +1,6 @@
 """A process above a test run that kills what the run leaves behind, however the run ends.
 
-The run (pytest with its servers) is a grandchild of the process that was started:
+The run (pytest or a program of tests/command.py, with its servers) is a grandchild of the process that was started:
 
     the process that was started    waits, and has the run's exit code
       the reaper                    adopts every process of the run whose parent has ended
