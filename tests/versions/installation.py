@@ -1,10 +1,13 @@
 """Installed versions: a wheel, built from a revision or given as a file, in an environment of its own."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
+import urllib.request
 import zipfile
 from collections.abc import Sequence
 from email.parser import Parser
@@ -53,12 +56,17 @@ class Installation:
 
 
 def wheel_of(what: str, folder: Path) -> Path:
-    """Return the wheel at the path `what`, or build that of the revision `what` of this repository into the folder. An
-    empty `what` means this checkout, with what is not committed."""
+    """Return the wheel at the path `what`, or that of the revision `what` of this repository, in the folder.
+
+    The wheel of a release's tag is the one that was released, where it can be had; others are built. An empty `what`
+    means this checkout, with what is not committed.
+    """
     if what.endswith(".whl"):
         if not Path(what).is_file():
             raise FileNotFoundError(f"OLD={what}: there is no such file")
         return Path(what).resolve()
+    if re.fullmatch(r"v\d+\.\d+\.\d+", what) and (released := released_wheel(what, _repository(), folder)):
+        return released
     source = folder / "source" if what else proof.ROOT
     if what:
         packed = subprocess.run(["git", "archive", what], cwd=proof.ROOT, capture_output=True, check=False)
@@ -75,10 +83,33 @@ def wheel_of(what: str, folder: Path) -> Path:
     return wheel
 
 
+def released_wheel(tag: str, repository: str, folder: Path) -> Path | None:
+    """Return the wheel of a release, from the files that it has at the repository's address. None: it could not be had;
+    the reason is printed."""
+    wheel = folder / f"gossamer_crawl-{tag.removeprefix('v')}-py3-none-any.whl"
+    address = f"{repository}/releases/download/{tag}/{wheel.name}"
+    try:
+        if not repository:
+            raise OSError("the repository has no address in pyproject.toml")
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            folder.mkdir(parents=True, exist_ok=True)
+            wheel.write_bytes(answer.read())
+    except OSError as error:
+        print(f"The wheel of {tag} is built again, because the released one could not be had: {error}", flush=True)
+        return None
+    return wheel
+
+
 def last_release() -> str:
     """Return the tag of the last release before this commit. Empty: there was none."""
     command = ["git", "describe", "--tags", "--abbrev=0", "--match", "v*.*.*"]
     return subprocess.run(command, cwd=proof.ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _repository() -> str:
+    project = tomllib.loads((proof.ROOT / "pyproject.toml").read_text())
+    address: str = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
+    return address.rstrip("/")
 
 
 def _metadata(wheel: Path) -> tuple[str, list[str]]:
