@@ -37,6 +37,7 @@ _END: Final = struct.Struct("<4s4H2LH")
 _END_MARK, _LONG_END_MARK, _LONG_END_BYTES = b"PK\5\6", b"PK\6\7", 20
 _BROKEN: Final = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError)
 """Errors of zipfile for a file that is damaged, or forged."""
+_DRIVE: Final = re.compile(r"[A-Za-z]:")
 _DIST_INFO: Final = re.compile(r"[^/]+\.dist-info/(METADATA|WHEEL|requirements\.txt)", re.ASCII)
 
 
@@ -102,7 +103,8 @@ def _check_entry(entry: zipfile.ZipInfo) -> None:
     name = entry.filename
     parts = PurePosixPath(name).parts
     shown = ascii(name[:200])
-    if not parts or name.startswith("/") or ".." in parts or "\\" in name or re.match(r"[A-Za-z]:", name):
+    # Both names, because the part that is cut off may be what keeps a name in the folder.
+    if not parts or _leads_out(name) or _leads_out(_installed_name(name)):
         raise NotAnArtefact(f"the name {shown} in the egg or wheel leads out of its folder. Build it anew")
     if len(name.encode(errors="replace")) > 1000 or any(len(part.encode(errors="replace")) > 255 for part in parts):
         raise NotAnArtefact(f"the name {shown} in the egg or wheel is too long")
@@ -113,6 +115,17 @@ def _check_entry(entry: zipfile.ZipInfo) -> None:
         raise NotAnArtefact(f"{shown} in the egg or wheel is encrypted")
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NotAnArtefact(f"{shown} in the egg or wheel is compressed in a way that Python cannot import")
+
+
+def _leads_out(name: str) -> bool:
+    """Return whether a file of this name would be outside the folder into which it is unpacked. Empty: that folder."""
+    return (
+        "//" in name
+        or name.startswith("/")
+        or ".." in name.split("/")
+        or "\\" in name
+        or _DRIVE.match(name) is not None
+    )
 
 
 def _is_wheel(packed: zipfile.ZipFile) -> bool:

@@ -77,6 +77,10 @@ def _encrypted() -> bytes:
         (_named("/etc/cron.d/outside"), "leads out of its folder"),
         (_named("C:/outside"), "leads out of its folder"),
         (_named("..\\outside"), "leads out of its folder"),
+        (_named("shop//outside"), "leads out of its folder"),
+        (_named("x.data/purelib//etc/cron.d/outside"), "leads out of its folder"),
+        (_named("x.data/platlib//etc/cron.d/outside"), "leads out of its folder"),
+        (_named("x.data/purelib/C:/outside"), "leads out of its folder"),
         (_named("x" * 300), "too long"),
         (_named("shop/link", stat.S_IFLNK | 0o777), "a link or a device"),
         (_named("shop/pipe", stat.S_IFIFO | 0o644), "a link or a device"),
@@ -136,7 +140,8 @@ def _fetch(artefact: Artefact, target: Path) -> None:
 def test_a_wheel_is_unpacked_read_only_and_an_egg_is_not(tmp_path: Path) -> None:
     code = CodeStore(tmp_path / "node", _fetch)
     (tmp_path / "a.egg").write_bytes(egg(spider("good")))
-    (tmp_path / "a.whl").write_bytes(project_wheel(spider("good"), more={"shop-1.0.data/purelib/extra.py": "x = 1"}))
+    more = {"shop-1.0.data/purelib/": "", "shop-1.0.data/purelib/extra.py": "x = 1"}
+    (tmp_path / "a.whl").write_bytes(project_wheel(spider("good"), more=more))
     found = [code.file(Artefact("shop", "1", name, tmp_path / f"a.{name}", "")) for name in ("egg", "whl")]
     assert code.importable(found[0]) == str(tmp_path / "node/egg.egg")
     folder = Path(code.importable(found[1]))
