@@ -8,6 +8,7 @@ network.
 """
 
 import argparse
+import fnmatch
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+IGNORED = ROOT / "deploy" / "Dockerfile.dockerignore"
 TRIED = {
     "gossamer": ("--version", "demo --pages 50", ""),
     "platform": ("--version", "node --help", ""),
@@ -123,13 +125,12 @@ class Image:
                 with_mount = f"mount -t overlay overlay -o lowerdir={_joined(layers)} {self._folder}/{other}/whole"
                 copied = f"mkdir -p {upper} && cp -a {self._folder}/{other}/whole{source}/. {upper}"
                 subprocess.run(["unshare", "--mount", "sh", "-ec", f"{with_mount}; {copied}"], check=True)
-            elif (ROOT / source).is_dir():
-                ignored = shutil.ignore_patterns("__pycache__", "target")
-                shutil.copytree(ROOT / source, upper, dirs_exist_ok=True, ignore=ignored)
-            else:
-                into_folder = found[3].endswith("/")
-                (upper if into_folder else upper.parent).mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / source, upper)
+                continue
+            goes_into = (ROOT / source).is_file() and found[3].endswith("/")
+            for path in sent(source):
+                place = upper / (path.name if goes_into else path.relative_to(source))
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / path, place)
 
     def run(self, stage: Stage, command: str, **environment: str) -> None:
         """Run a command of the shell in a stage, as root, and keep the files that it makes."""
@@ -172,14 +173,33 @@ def _joined(layers: list[Path]) -> str:
     return ":".join(map(str, layers))
 
 
+def sent(source: str) -> list[Path]:
+    """Return the files that a builder gets of a source of COPY in the checkout, relative to the checkout. Raises
+    ValueError if there are none, as a build would fail."""
+    paths = [path.relative_to(ROOT) for path in (ROOT / source, *(ROOT / source).rglob("*")) if path.is_file()]
+    found = sorted(path for path in paths if is_sent(path))
+    if not found:
+        raise ValueError(f"COPY {source}: the builder gets no such file; see {IGNORED}")
+    return found
+
+
+def is_sent(path: Path) -> bool:
+    """Return whether a builder gets a file of this path in the checkout. The last rule that names the file or a folder
+    above it decides."""
+    places = list(map(str, (path, *path.parents)))
+    for rule in reversed(re.findall(r"^[^#\n]+$", IGNORED.read_text(), re.MULTILINE)):
+        if fnmatch.filter(places, rule.removeprefix("!")):
+            return rule.startswith("!")
+    return True
+
+
 def _content(instruction: str, rest: str) -> str:
     """Return the hash of the files of the checkout that an instruction copies."""
     digest = hashlib.sha256()
     if instruction == "COPY" and not rest.startswith("--from"):
         for source in rest.split()[:-1]:
-            for path in sorted([ROOT / source, *(ROOT / source).rglob("*")]):
-                if path.is_file() and not {"__pycache__", "target"} & set(path.parts):
-                    digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+            for path in sent(source):
+                digest.update(str(path).encode() + b"\0" + (ROOT / path).read_bytes())
     return digest.hexdigest()
 
 

@@ -22,7 +22,7 @@ from gossamer.valkey.shards import Shards
 from tests.servers.composed import services
 from tests.servers.crawling import gossamer
 from tests.servers.valkey import free_ports
-from tools.image import TRIED, stages
+from tools.image import TRIED, is_sent, sent, stages
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 VARIABLE = re.compile(r"GOSSAMER_[A-Z_]+")
@@ -144,7 +144,23 @@ def test_the_steps_of_the_image_can_be_executed_without_a_daemon() -> None:
         for source in rest.split()[:-1]
     ]
     assert copied
-    assert [source for source in copied if not (DEPLOY.parent / source).exists()] == []
+    assert all(sent(source) for source in copied)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/config",
+        ".venv/bin/python",
+        ".cache/site/index.html",
+        "dist/a.whl",
+        "native/Cargo.lock",
+        "native/target/release/lib.so",
+        "src/gossamer/__pycache__/errors.cpython-313.pyc",
+    ],
+)
+def test_a_builder_gets_nothing_that_was_made_on_this_machine(path: str) -> None:
+    assert not is_sent(Path(path))
 
 
 # --- compose ----------------------------------------------------------------------------------------------------------
