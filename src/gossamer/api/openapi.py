@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import HTMLResponse, Response
 
+from gossamer import __version__
 from gossamer.api.problems import not_found
 from gossamer.web.html import Templates
 from gossamer.web.mounts import page_headers
@@ -139,7 +140,7 @@ _PROCESS = {
     "process": "host:4711",
     "worker": "host-4711-5f0c-1",
     "roles": ["worker"],
-    "version": "0.1.0",
+    "version": __version__,
     "python": "3.11.7",
     "started": 1767225600.0,
     "memory_bytes": 180_000_000,
@@ -466,7 +467,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
         "leased": 64,
         "pages_per_second": 21.5,
         "services": 1,
-        "versions": ["0.1.0"],
+        "versions": [__version__],
         "troubles": [_TROUBLE],
         "trouble_count": 1,
     },

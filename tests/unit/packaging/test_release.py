@@ -205,3 +205,11 @@ def test_this_repository_has_the_places_of_the_version() -> None:
         lines = (ROOT / path).read_text().splitlines()
         for form in forms:
             assert lines.count(form.format(__version__)) == forms.count(form), path
+
+
+def test_no_other_file_of_the_package_has_the_version() -> None:
+    """But for the name of the first version in ids of crawls, which must not change."""
+    named = re.compile(rf'(?:gossamer[ /]|"versions?": \[?"){re.escape(__version__)}\b')
+    paths = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".json", ".toml", ".html", ".js")]
+    found = {path.relative_to(ROOT).as_posix() for path in paths if named.search(path.read_text())}
+    assert found <= {"src/gossamer/wiring/plan.py"}
