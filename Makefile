@@ -169,6 +169,7 @@ lock:  ## Pin every dependency with hashes and no addresses (needs uv and cargo)
 	$(LOCK) --group docs -o requirements-docs.lock
 	$(LOCK) --group dist -o requirements-dist.lock
 	$(LOCK) --group uv -o requirements-uv.lock
+	$(LOCK) --group pipx -o requirements-pipx.lock
 	$(LOCK) --python-version 3.11 bench/peers/browsers.in -o bench/peers/browsers.lock
 	$(PYTHON) native/build_backend.py lock native
 	$(BIN)/python -m tools.third_party

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 LOCKS = sorted(ROOT.glob("requirements*.lock"))
-SEPARATE = {"requirements-dist.lock", "requirements-docs.lock", "requirements-uv.lock"}
+SEPARATE = {f"requirements-{name}.lock" for name in ("dist", "docs", "pipx", "uv")}
 """Installed into folders of their own, so their versions need not be those of the others."""
 
 
