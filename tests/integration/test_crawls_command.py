@@ -18,6 +18,7 @@ import redis
 
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.frontier.valkey.keys import shard_of
 from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState, Rate, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts
@@ -355,6 +356,45 @@ def test_what_failed_of_a_services_crawl_is_retried(server: Server, tmp_path: Pa
     alone = retry("alone")
     assert alone.returncode != 0
     assert "start it again as before" in alone.stderr
+
+
+def test_a_pause_holds_where_links_of_requests_in_flight_lead(server: Server, tmp_path: Path) -> None:
+    asyncio.run(_pause_while_a_request_is_in_flight(server.address, tmp_path))
+
+
+async def _pause_while_a_request_is_in_flight(address: str, folder: Path) -> None:
+    frontier = await ValkeyFrontier.connect(address, prefix="paused", shards=4)
+
+    def batch(domain: str, depth: int) -> Batch:
+        url = f"http://{domain}/"
+        return Batch("link", domain, depth, 0, [url], [frontier.spiders.fingerprint("link", url)])
+
+    run = await frontier.open_crawl(Crawl(id=CrawlId("shop", "one")))
+    await frontier.add(run, Terms(), [batch("a.test", 0)], seeds=True)
+    worker = await frontier.open_leaseholder(pool="shared", spiders=["link"])
+    while not (leases := await worker.lease(limit=1)):
+        await worker.wait_for_work(timeout_seconds=10)
+    pausing = await asyncio.create_subprocess_exec(
+        *command("crawls", "pause", "shop/one", "--frontier", address, "--json"),
+        cwd=folder,
+        env={**os.environ, "GOSSAMER_PREFIX": "paused"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert pausing.stdout is not None
+    assert pausing.stderr is not None
+    assert "Waiting for 1 request in flight" in (await pausing.stderr.readline()).decode()
+    elsewhere = next(f"d{n}.test" for n in range(100) if shard_of(f"d{n}.test", 4) != shard_of("a.test", 4))
+    await frontier.add(run, Terms(), [batch(elsewhere, 1)])
+    await worker.settle([Settlement(leases[0], Outcome.FETCHED)])
+    said = json.loads(await pausing.stdout.read())
+    assert said == {"appid": "shop", "crawl_id": "one", "paused": True, "in_flight": 0}
+    assert await pausing.wait() == 0
+    assert await worker.lease(limit=1) == []
+    await frontier.set_paused(CrawlId("shop", "one"), paused=False)
+    assert [lease.domain for lease in await worker.lease(limit=1)] == [elsewhere]
+    await worker.close()
+    await frontier.close()
 
 
 async def _fail(address: str, *crawls: CrawlId) -> None:

@@ -190,17 +190,19 @@ async def test_the_oldest_come_first(frontier: ValkeyFrontier, clock: Clock) -> 
     assert await frontier.pending_events(limit=5) == events[5:10]
 
 
-async def test_what_nobody_hears_is_forgotten_with_the_retention(
-    frontier: ValkeyFrontier, clock: Clock, stage: Stage
+async def test_what_nobody_hears_is_given_up_with_the_retention_and_logged(
+    frontier: ValkeyFrontier, clock: Clock, stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     await submit(frontier)
     await frontier.stop_crawl(ONE)
     clock.now += 86400 - 1
     await frontier.maintain()
     assert len(await frontier.pending_events()) == 1
+    assert "events_lost" not in caplog.text
     clock.now += 2
     await frontier.maintain()
     assert await frontier.pending_events() == []
+    assert "events_lost ends of crawls that will not be published: 1." in caplog.text
     clock.now += 31 * 86400
     await frontier.maintain()
     stays = {key.split("}:")[1] for key, ttl in (await stage.keys()).items() if ttl == -1}

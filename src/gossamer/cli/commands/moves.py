@@ -37,8 +37,22 @@ def pause(name: CrawlName, *, json: options.Json = False, **given: Any) -> None:
     """Pause a crawl: hand out none of its requests until it is resumed. Requests in flight are finished.
 
     gossamer crawls pause shop/prices
+
+    It waits up to a minute for those in flight, because they may lead to parts of the frontier that the crawl has not
+    used yet. Where requests lead there that are submitted later, repeat it.
     """
-    _set_paused(options.load_settings(given), name, paused=True, json=json)
+
+    async def change(frontier: ValkeyFrontier) -> tuple[CrawlId, int]:
+        crawl = await _paused(name, frontier)
+        info = await _when_idle(frontier, crawl)
+        return crawl, info.total().leased if info else 0
+
+    crawl, in_flight = run_loop(with_frontier(options.load_settings(given), change))
+    if json:
+        _print_state(crawl, paused=True, in_flight=in_flight)
+        return
+    left = f" {counted(in_flight, 'request')} in flight: repeat this when they are finished." if in_flight else ""
+    terminal.print_result(f"{crawl} is paused.{left}")
 
 
 @options.takes("frontier", "data_dir")
@@ -47,21 +61,30 @@ def resume(name: CrawlName, *, json: options.Json = False, **given: Any) -> None
 
     gossamer crawls resume shop/prices
     """
-    _set_paused(options.load_settings(given), name, paused=False, json=json)
 
-
-def _set_paused(settings: Settings, name: str, *, paused: bool, json: bool) -> None:
     async def change(frontier: ValkeyFrontier) -> CrawlId:
         crawl = await _named(name, frontier)
-        if not await frontier.set_paused(crawl, paused=paused):
+        if not await frontier.set_paused(crawl, paused=False):
             raise BadInput(f"{crawl} does not run.")
         return crawl
 
-    crawl = run_loop(with_frontier(settings, change))
+    crawl = run_loop(with_frontier(options.load_settings(given), change))
     if json:
-        terminal.print_json({"appid": crawl.appid, "crawl_id": crawl.crawlid, "paused": paused})
+        _print_state(crawl, paused=False)
         return
-    terminal.print_result(f"{crawl} {'is paused' if paused else 'goes on'}.")
+    terminal.print_result(f"{crawl} goes on.")
+
+
+def _print_state(crawl: CrawlId, **state: Any) -> None:
+    terminal.print_json({"appid": crawl.appid, "crawl_id": crawl.crawlid, **state})
+
+
+async def _paused(name: str, frontier: ValkeyFrontier) -> CrawlId:
+    """Pause the crawl of this name on the shards that it has touched. Raises BadInput."""
+    crawl = await _named(name, frontier)
+    if not await frontier.set_paused(crawl, paused=True):
+        raise BadInput(f"{crawl} does not run, so nothing of it waits.")
+    return crawl
 
 
 @options.takes("frontier", "data_dir")
@@ -99,12 +122,12 @@ async def export_from(settings: Settings, name: str, file: Path) -> tuple[CrawlI
 
 async def _export(settings: Settings, name: str, file: Path, frontier: ValkeyFrontier) -> tuple[CrawlInfo, int]:
     """Pause a crawl, wait until none of its requests is in flight, and write it. Raises BadInput."""
-    crawl = await _named(name, frontier)
-    if not await frontier.set_paused(crawl, paused=True):
-        raise BadInput(f"{crawl} does not run, so nothing of it waits. Only running crawls are exported.")
+    crawl = await _paused(name, frontier)
     if not settings.frontier and not running_address(settings.data_dir):
         await frontier.reclaim_all()
     info = await _when_idle(frontier, crawl)
+    if info is None or info.total().leased:
+        raise BadInput(f"requests of {crawl} are still in flight. It is paused; try again when they are finished.")
     export = await frontier.export(crawl)
     with CrawlFileWriter(file) as writer:
         async for line in export.lines():
@@ -112,18 +135,18 @@ async def _export(settings: Settings, name: str, file: Path, frontier: ValkeyFro
     return info, writer.lines
 
 
-async def _when_idle(frontier: ValkeyFrontier, crawl: CrawlId) -> CrawlInfo:
-    """Return the crawl when no worker has a request of it. Raises BadInput if that takes too long."""
-    for _ in range(_FLIGHT_CHECKS):
+async def _when_idle(frontier: ValkeyFrontier, crawl: CrawlId) -> CrawlInfo | None:
+    """Return the paused crawl when no worker has a request of it, or after a minute. None: it is gone."""
+    for check in range(_FLIGHT_CHECKS):
         await frontier.set_paused(crawl, paused=True)  # also on shards to which the last links lead
         await frontier.maintain()  # takes requests from workers that died
         info = await frontier.crawl_info(crawl)
-        if info is None:
+        if info is None or not info.total().leased:
             break
-        if not info.total().leased:
-            return info
+        if check == 0:
+            terminal.say(f"Waiting for {counted(info.total().leased, 'request')} in flight …")
         await asyncio.sleep(_FLIGHT_PAUSE_SECONDS)
-    raise BadInput(f"requests of {crawl} are still in flight. It is paused; try again when they are finished.")
+    return info
 
 
 @options.takes("frontier", "data_dir")

@@ -309,7 +309,8 @@ class ValkeyFrontier(FrontierQueries, PolicyStore, EventList):
 
     async def set_paused(self, crawl: CrawlId, *, paused: bool) -> bool:
         """Hand out no request of a crawl until it goes on (`paused` False). What workers hold, they finish. Returns
-        False for a crawl that does not run."""
+        False for a crawl that does not run. It holds on the shards that the crawl has touched: repeat it while requests
+        are in flight or submitted, because they may touch others."""
         return await exports.set_paused(self._commands, crawl.token, paused=paused, retention_ms=self._retention_ms)
 
     async def export(self, crawl: CrawlId) -> exports.CrawlExport:

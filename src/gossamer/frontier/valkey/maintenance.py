@@ -30,6 +30,7 @@ from gossamer.frontier.valkey.runs import (
     purge_queues,
     read_home,
     rebalance_budget,
+    sweep,
     try_finish,
 )
 from gossamer.model.crawl import CrawlState
@@ -40,11 +41,10 @@ from gossamer.valkey.client import read_info
 
 log = logging.getLogger("gossamer.frontier")
 
-# Maximum numbers of leases reclaimed, runs finished and keys deleted per call. Larger values make each call longer, and
+# Maximum numbers of leases reclaimed and runs finished per call. Larger values make each call longer, and
 # a shard executes no other call meanwhile.
 _LEASES_A_STEP = 200
 _RUNS_A_STEP = 100
-_KEYS_A_STEP = 1000
 
 _HUNG_SHARE = 1 / 3
 """A call that takes longer than this share of `dead_after_ms` shows that the server hung: no lease is reclaimed then.
@@ -107,8 +107,7 @@ class ShardMaintenance:
         if has_idle or reclaimed or any(pending):
             while await finish_idle(self._commands, shard, limit=_RUNS_A_STEP, retention_ms=self._retention_ms):
                 pass
-        while await call(shard, "sweep", _KEYS_A_STEP, self._retention_ms):
-            pass
+        await sweep(self._commands, shard, retention_ms=self._retention_ms)
         return reclaimed
 
     async def _repair_after_start(self, shard: int) -> None:

@@ -310,13 +310,28 @@ async def delete_crawl(commands: ScriptCommands, token: str, *, retention_ms: in
         await purge_queues(commands, shard)
         if not await commands.call(shard, "forget", token, home.generation, own_pool, confirmed=True):
             return False
-        while await commands.call(shard, "sweep", _KEYS_A_STEP, retention_ms):
-            pass
+        await sweep(commands, shard, retention_ms=retention_ms)
     return True
 
 
 _KEYS_A_STEP = 1000
 """Keys that one call removes. More make a call longer."""
+
+
+async def sweep(commands: ScriptCommands, shard: int, *, retention_ms: int) -> None:
+    """Remove what has outlived its retention on a shard. Events that nothing has published are logged as lost."""
+    lost, more = 0, True
+    while more:
+        more, given_up = await commands.call(shard, "sweep", _KEYS_A_STEP, retention_ms)
+        lost += given_up
+    if lost:
+        log.error(
+            "%s ends of crawls that will not be published: %s. No service could publish them for %.3g hours, or they "
+            "were more than a shard keeps",
+            names.EVENTS_LOST,
+            f"{lost:,}",
+            retention_ms / 3_600_000,
+        )
 
 
 async def expire_due(

@@ -8,9 +8,10 @@
 -- found through d:{token}, which goes with the crawl.
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
 -- ARGV  1, 2 see include/shard.lua  3 most keys a call  4 retention ms
--- Returns 1 when there is more to do now, else 0
+-- Returns { 1 when there is more to do now, else 0; number of events that were given up since the last call }
 -- Touches (see keys.py) apps, c:{token}, clock, crawls:{appid}, d:{token}, deaths, egresses, ending, event, events,
---         expiries, failed:{token}, forgotten, groups, h:{token}, idle, idle-until, later, off:{pool}|{spider}, old, opened,
+--         expiries, failed:{token}, forgotten, groups, h:{token}, idle, idle-until, later, n, off:{pool}|{spider}, old,
+--         opened,
 --         per-egress:{pool}|{spider}, purge, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, s:{token}:{generation}:{bucket}, starving, stop-markers,
 --         stopping, t:{token}, z:{token}
@@ -23,11 +24,16 @@
 local most = tonumber(ARGV[3])
 local HOUR, WEEK = 3600000, 604800000
 
--- Events that no publisher has confirmed.
+-- Events that no publisher has confirmed, and those that were too many (events.lua).
+local events_lost = tonumber(redis.call("HGET", BASE .. "n", "events_lost") or 0)
+if events_lost > 0 then
+  redis.call("HDEL", BASE .. "n", "events_lost")
+end
 local old_events = redis.call("ZRANGEBYSCORE", BASE .. "events", "-inf", wall - tonumber(ARGV[4]), "LIMIT", 0, 1000)
 if #old_events > 0 then
   redis.call("ZREM", BASE .. "events", unpack(old_events))
   redis.call("HDEL", BASE .. "event", unpack(old_events))
+  events_lost = events_lost + #old_events
 end
 
 -- Removes a crawl's home record, and takes the crawl from the lists. Does nothing where this is not its home.
@@ -149,4 +155,4 @@ for _, egress in ipairs(redis.call("ZRANGEBYSCORE", BASE .. "egresses", WEEK - n
   end
   redis.call("ZREM", BASE .. "egresses", egress)
 end
-return most <= 0 and 1 or 0
+return { most <= 0 and 1 or 0, events_lost }
