@@ -12,7 +12,7 @@ because one that stayed counted after its end would use up the limit for ever.
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -278,12 +278,17 @@ class LimitedProtocol(H11Protocol):
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application for one request of this connection, or refuse the request."""
+        if fault := _framing_fault(scope):
+            await self._refuse(Problem.named(400, "invalid-request", fault), scope, receive, send)
+            return
         if scope["path"] in self._connections.unlimited_paths:
             await self._application(scope, receive, send)
             return
         # The shares count connections, so a second request on a busy one is not refused.
         if not self._running_requests and any(share.has_max_busy for share in self._shares):
-            await self._refuse(scope, receive, send)
+            self._connections.on_limit("busy")
+            detail = "too many requests are running, from this address or in total"
+            await self._refuse(Problem(503, "Too busy", detail, headers={"Retry-After": "1"}), scope, receive, send)
             return
 
         async def send_and_uncount_streams(message: Message) -> None:
@@ -300,16 +305,10 @@ class LimitedProtocol(H11Protocol):
             if not self._running_requests:
                 self._set_state(_ConnectionState.NOT_COUNTED if self._is_closed else _ConnectionState.WAITING)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request with 503, because too many are running."""
-        self._connections.on_limit("busy")
-        problem = Problem(
-            503,
-            "Too busy",
-            "too many requests are running, from this address or in total",
-            headers={"Retry-After": "1", "Connection": "close"},
-        )
-        await self._connections.answer(problem, scope["path"])(scope, receive, send)
+    async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request with a problem, and close the connection."""
+        closing = replace(problem, headers={**problem.headers, "Connection": "close"})
+        await self._connections.answer(closing, scope["path"])(scope, receive, send)
 
     def _set_state(self, state: _ConnectionState) -> None:
         """Change the state of this connection in all its shares: leave the old state, then enter the new one."""
@@ -328,6 +327,20 @@ class LimitedProtocol(H11Protocol):
         self._state = state
         if state is _ConnectionState.NOT_COUNTED:
             self._connections.forget_empty(self._address)
+
+
+def _framing_fault(scope: Scope) -> str:
+    """Return why it is uncertain where the body of a request ends (RFC 9112, 6.1). Empty: it is certain.
+
+    The parser accepts such requests. A proxy may decide otherwise than it does, so that the rest of a body becomes a
+    request of another client; and what counts on Content-Length would read a body of any length.
+    """
+    names = {name for name, _ in scope["headers"]}
+    if b"transfer-encoding" not in names:
+        return ""
+    if b"content-length" in names:
+        return "the request has Content-Length and Transfer-Encoding; send one of them"
+    return "" if scope["http_version"] == "1.1" else "Transfer-Encoding needs HTTP/1.1"
 
 
 def _is_event_stream(message: Message) -> bool:

@@ -103,3 +103,27 @@ async def test_a_connection_without_a_request_is_closed(sent: bytes) -> None:
     async with _served(limits=limits) as (reader, writer), asyncio.timeout(_PATIENCE):
         writer.write(sent)
         assert await reader.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked", b"send one of them"),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5", b"send one of them"),
+        (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive", b"needs HTTP/1.1"),
+    ],
+)
+async def test_a_body_with_two_ends_is_refused_and_the_connection_closed(head: bytes, reason: bytes) -> None:
+    """A proxy that sees the other end would take the second request for another client's."""
+    async with _served() as (reader, writer), asyncio.timeout(_PATIENCE):
+        writer.write(head + b"\r\nHost: x\r\n\r\n5\r\nabcde\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert reason in answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+async def test_a_chunked_body_is_read() -> None:
+    async with _served() as (reader, writer), asyncio.timeout(_PATIENCE):
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n5")).startswith(b"HTTP/1.1 200 ")
