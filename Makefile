@@ -160,11 +160,13 @@ kafka: setup  ## A Kafka broker to try things with, until Ctrl-C (needs Java and
 LOCK := uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate
 # As constraints, so that a package has one version in all lock files.
 PINS := sed -E 's/ *--hash=.*//; s/ *\\$$//' requirements.lock
+# All that commands of crawls and of services can use, but IPython: a container has no use for its prompt.
+IMAGE_EXTRAS := service kafka parquet fsspec s3 text xpath dates prices postgresql mysql opensearch redis session cron http2
 
 lock:  ## Pin every dependency with hashes and no addresses (needs uv and cargo).
 	$(LOCK) pyproject.toml --all-extras --group dev -o requirements.lock
 	$(LOCK) pyproject.toml --group build --constraint <($(PINS)) -o requirements-demo.lock
-	$(LOCK) pyproject.toml --extra service --extra kafka --extra parquet --extra s3 --extra postgresql --extra cron --constraint <($(PINS)) -o requirements-image.lock
+	$(LOCK) pyproject.toml $(addprefix --extra ,$(IMAGE_EXTRAS)) --constraint <($(PINS)) -o requirements-image.lock
 	$(LOCK) pyproject.toml --extra platform --extra scrapy --extra postgresql --extra s3 --constraint <($(PINS)) -o requirements-platform.lock
 	$(LOCK) --group docs -o requirements-docs.lock
 	$(LOCK) --group dist -o requirements-dist.lock

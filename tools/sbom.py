@@ -1,8 +1,11 @@
 """Bill of materials of what a release ships, as CycloneDX 1.6: python -m tools.sbom FILE
 
-The components are the packages of the images (`IMAGE_LOCKS`), the crates in the compiled extension, and the files
-of others in the dashboard, each with its licence. A component without a licence, or with one that is not
+The components are the Python packages of the images (`IMAGE_LOCKS`), the crates in the compiled extension, and the
+files of others in the dashboard, each with its licence. A component without a licence, or with one that is not
 permitted here, is an error: exit code 1.
+
+A release uploads no image. What an image has of Debian depends on the day on which it is built, so the bill leaves it
+out; `dpkg-query --show` lists it.
 """
 
 import json
@@ -21,14 +24,16 @@ import msgspec
 ROOT = Path(__file__).parents[1]
 PERMITTED = frozenset(
     {
-        "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "ISC", "LGPL-3.0-only", "MIT",
-        "MIT-0", "MPL-2.0", "PSF-2.0", "Unicode-3.0", "Unlicense", "Zlib", "ZPL-2.1",
+        "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "CNRI-Python", "ISC",
+        "LGPL-2.1-or-later", "LGPL-3.0-only", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Unicode-3.0", "Unlicense", "Zlib",
+        "ZPL-2.1",
     }
 )  # fmt: skip
 """Licences under which others' work may be shipped beside or within ours: identifiers of SPDX."""
 IMAGE_LOCKS = ("requirements-image.lock", "requirements-platform.lock")
 """Lock files of the packages in the images of deploy/Dockerfile."""
 _SPDX = {
+    "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "BSD": "BSD-3-Clause",

@@ -48,3 +48,10 @@ def test_what_the_demo_installs_is_what_the_package_and_its_build_need() -> None
     installed = {name for name, _ in _pins(ROOT / "requirements-demo.lock")}
     assert {canonicalize_name(Requirement(one).name) for one in needed} <= installed
     assert not installed & {"scrapy", "pyarrow", "pytest", "fastapi", "pydantic"}
+
+
+def test_the_image_has_every_extra_that_commands_of_crawls_and_services_use() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    installed = {name for name, _ in _pins(ROOT / "requirements-image.lock")}
+    for extra in extras.keys() - {"shell", "scrapy", "platform", "all"}:
+        assert {canonicalize_name(Requirement(one).name) for one in extras[extra]} <= installed, extra
