@@ -162,6 +162,8 @@ class KafkaConsumer:
         as their metadata, so that it outlives this process."""
         self._owed: dict[tuple[str, int], int] = {}
         """Next offset to process by topic and partition, as far as a commit has not succeeded yet."""
+        self._lost: set[tuple[str, int]] = set()
+        """Partitions that this member has lost since the first message of the present read."""
         self._untold: list[Message] = []
         """Messages that were read, but not returned, because `_begun` could not be committed."""
         self._taking: asyncio.Future[list[Message]] | None = None
@@ -220,6 +222,7 @@ class KafkaConsumer:
         """Forget partitions that went to other members. Their new owners get every message that was not committed."""
         for lost in partitions:
             key = (lost.topic, lost.partition)
+            self._lost.add(key)
             self._uncommitted.pop(key, None)
             self._acknowledged.pop(key, None)
             self._begun.pop(key, None)
@@ -262,11 +265,16 @@ class KafkaConsumer:
         first = self._poll(wait_seconds)
         if first is None:
             return []
+        self._lost.clear()
         events: list[Any] = [first, *(self._consumer.consume(at_most - 1, 0) if at_most > 1 else [])]
         messages = []
         for event in events:
             partition = (event.topic(), event.partition())
             error = event.error()
+            if partition in self._lost:
+                # `consume` may call `_on_lost` after it has read messages of the partition. Committed now, they would
+                # take earlier messages along that are still in hand. (It does not come back within one `consume`.)
+                continue
             if error is None:
                 messages.append(to_message(event))
                 if self._in_group:
@@ -299,7 +307,8 @@ class KafkaConsumer:
         begun_before = self._begun
         self._begun = begun_before | ends
         try:
-            self._commit({key: self._uncommitted[key][0] for key in ends})
+            # Messages that came again may be acknowledged already, when they were in hand from the first time.
+            self._commit({key: next(iter(self._uncommitted[key]), end) for key, end in ends.items()})
         except BaseException:
             self._begun = begun_before
             raise

@@ -3,12 +3,17 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from gossamer.bus.base import Bus, Consumer
+from gossamer.bus.kafka import KafkaBus
+from gossamer.bus.kafka_consumer import KafkaConsumer
 from gossamer.errors import BusUnavailable
 from tests.servers.kafka import Broker, broker
 from tests.servers.valkey import Server, standalone
@@ -17,6 +22,8 @@ from .opened import Place, opened
 from .test_bus import take
 
 _ROOT = Path(__file__).parents[3]
+_ALL_REVOKED = {"partition.assignment.strategy": "range"}
+"""With this strategy, all partitions are revoked when a member joins, also when the one that has them does."""
 
 
 async def test_what_a_killed_process_had_taken_another_gets(bus: Bus, place: Place) -> None:
@@ -81,6 +88,106 @@ async def test_a_member_that_joins_in_mid_stream_costs_nothing(place: Place) -> 
         assert found == set(range(400))
         await one.close()
         await two.close()
+
+
+class _Slow:
+    """librdkafka's consumer, whose next `consume` goes on until partitions are revoked."""
+
+    def __init__(self, consumer: Any, is_revoked: threading.Event, on_consume: Callable[[], object]) -> None:
+        self._consumer = consumer
+        self._is_revoked = is_revoked
+        self._on_consume = on_consume
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def consume(self, count: int, wait_seconds: float) -> list[Any]:
+        self._on_consume()
+        found: list[Any] = []
+        while len(found) < count and not self._is_revoked.is_set():
+            found += self._consumer.consume(1, 0.1)
+        return found
+
+
+async def test_a_partition_that_is_revoked_during_a_read_keeps_what_is_in_hand(
+    one_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member has 0-9 in hand and reads on when another joins. The group still owes all of them."""
+    reading, revoked = asyncio.Event(), threading.Event()
+    on_lost, loop = KafkaConsumer._on_lost, asyncio.get_running_loop()
+
+    def noted(consumer: KafkaConsumer, *lost: Any) -> None:
+        on_lost(consumer, *lost)
+        revoked.set()
+
+    monkeypatch.setattr(KafkaConsumer, "_on_lost", noted)
+    bus = KafkaBus(one_broker.servers, partitions=1, options=_ALL_REVOKED)
+    await bus.publish("revoked", [b"%d" % n for n in range(20)])
+    one = await bus.consume(["revoked"], group="revoked")
+    assert isinstance(one, KafkaConsumer)
+    assert len(await take(one, 10)) == 10
+    revoked.clear()
+    one._consumer = _Slow(one._consumer, revoked, lambda: loop.call_soon_threadsafe(reading.set))
+    found: set[int] = set()
+
+    async def read_on() -> None:
+        await one.take(at_most=20, wait_seconds=60.0)
+        await one.close()
+
+    async def join() -> None:
+        await reading.wait()
+        two = await bus.consume(["revoked"], group="revoked")
+        while not found or await two.lag():
+            messages = await two.take(at_most=20, wait_seconds=0.1)
+            found.update(int(message.value) for message in messages)
+            await two.acknowledge(messages)
+        await two.close()
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(read_on(), join())
+    assert found == set(range(20))
+    await bus.close()
+
+
+class _Refusing:
+    """librdkafka's consumer, whose next commits fail with these errors."""
+
+    def __init__(self, consumer: Any, errors: list[int]) -> None:
+        self._consumer = consumer
+        self._errors = errors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def commit(self, **options: Any) -> Any:
+        if self._errors:
+            raise KafkaException(KafkaError(self._errors.pop(0)))
+        return self._consumer.commit(**options)
+
+
+async def test_messages_that_come_again_before_they_are_acknowledged_stop_no_member(one_broker: Broker) -> None:
+    """A rebalance refuses the commit that they were taken; the partition comes back, they are read again, the broker
+    is away, and they are acknowledged."""
+    bus = KafkaBus(one_broker.servers, partitions=1, options=_ALL_REVOKED)
+    await bus.publish("again", [b"%d" % n for n in range(10)])
+    one = await bus.consume(["again"], group="again")
+    assert isinstance(one, KafkaConsumer)
+    errors = [KafkaError.REBALANCE_IN_PROGRESS]
+    one._consumer = _Refusing(one._consumer, errors)
+    held = await take(one, 10)
+    assert not errors
+    errors.append(KafkaError._TRANSPORT)
+    await one.subscribe(["again"])  # the member joins again, and gets all partitions anew
+    with pytest.raises(BusUnavailable):
+        await take(one, 1)
+    await one.acknowledge(held)
+    await bus.publish("again", [b"10"])
+    messages = [*await take(one, 10), *await take(one, 1)]
+    await one.acknowledge(messages)
+    assert messages[-1].value == b"10"
+    assert await one.lag() == 0
+    await one.close()
+    await bus.close()
 
 
 @pytest.fixture(params=["streams", "kafka"])
