@@ -32,7 +32,7 @@ class WorkerSessions:
         self._claim = claim
         self._sessions: OrderedDict[tuple[str, str], SiteSession] = OrderedDict()
         self.in_use = 0
-        """Number of requests in progress."""
+        """Number of requests in progress, those that are logging in included."""
         self.is_ending = False
         """True: no request begins any more."""
         self.failure: LoginFailed | None = None

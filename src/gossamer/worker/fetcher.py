@@ -296,14 +296,20 @@ class Fetcher:
             return self._fail(attempt, "bad_request", f"its crawl had begun {begun}")
         try:
             sessions = self._sessions_of(lease)
-            if needs_login and not sessions.has_accounts:
-                raise LoginFailed(f"This crawl needs a login. Start it with {named('session', 'FILE')} here, too.")
-            session = sessions.session_for(lease.domain)
-            if session is None:
-                return self._give_back(attempt)
-            if attempt.context.proxy is not None and not self._proxies.choose(attempt):
-                return self._requeue(attempt, Outcome.FORWARDED)
-            await session.prepare(attempt.login_request, partial(self._send_login, attempt))
+            sessions.in_use += 1  # before the login: an account that seems idle is given to another worker
+            try:
+                if needs_login and not sessions.has_accounts:
+                    raise LoginFailed(f"This crawl needs a login. Start it with {named('session', 'FILE')} here, too.")
+                session = sessions.session_for(lease.domain)
+                if session is None:
+                    return self._give_back(attempt)
+                if attempt.context.proxy is not None and not self._proxies.choose(attempt):
+                    return self._requeue(attempt, Outcome.FORWARDED)
+                await session.prepare(attempt.login_request, partial(self._send_login, attempt))
+                attempt.session = session
+                return await self._fetch_of_its_kind(attempt)
+            finally:
+                sessions.in_use -= 1
         except LoginFailed as error:
             sessions.fail(error)
             return self._give_back(attempt)
@@ -315,12 +321,6 @@ class Fetcher:
             raise
         except Exception as error:
             return self._fail_unexpectedly(attempt, error)
-        attempt.session = session
-        sessions.in_use += 1
-        try:
-            return await self._fetch_of_its_kind(attempt)
-        finally:
-            sessions.in_use -= 1
 
     async def _send_login(self, attempt: Attempt, request: FetchRequest) -> FetchResponse:
         """Charge a hit of the site, and send a request of a login."""
