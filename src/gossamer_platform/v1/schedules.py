@@ -194,9 +194,14 @@ async def _check_work(client: Client, schedule: NewScheduleModel, requests: Sequ
         return
     client.context.crawl_service.require()
     own = client.principal.project
-    for request in requests:
-        if own and request["appid"] != own:
+    for number, request in enumerate(requests if own else ()):
+        if request["appid"] != own:
             raise NotPermitted(f"appid: {client.principal.name} may crawl as {own} only, not as {request['appid']}")
+        if request.get("login"):  # the platform's token, which submits it, may use the logins of every project
+            raise NotPermitted(
+                f"crawl[{number}].login: the logins of the crawl service belong to all projects; the token of "
+                f"{client.principal.name} is for {own} only. Use a token for all projects"
+            )
 
 
 async def _schedule(client: Client, number: int) -> Schedule:
