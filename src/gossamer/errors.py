@@ -132,6 +132,9 @@ class FrontierBusy(FrontierError):
 class CrawlRefused(FrontierError):
     """This crawl takes no more requests."""
 
+    is_running = False
+    """True: only a fresh run was refused, because the crawl is running."""
+
 
 class LeaseLost(FrontierError):
     """This request is no longer leased to this worker; another worker will get it."""

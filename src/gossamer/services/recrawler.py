@@ -200,8 +200,9 @@ class Recrawler:
         expires = {kept.spider: kept.terms.expires}
         try:
             run = await self._frontier.open_crawl(kept.crawl, fresh=not is_running, expires=expires)
-        except CrawlRefused:
-            await asyncio.to_thread(end_visits, index)
+        except CrawlRefused as refused:
+            if not refused.is_running:  # else a request has begun the run, which the next step joins
+                await asyncio.to_thread(end_visits, index)
             return
         current = await asyncio.to_thread(index.enter_run, current, run.number)
         while pages:

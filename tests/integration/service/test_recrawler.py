@@ -11,12 +11,18 @@ import jsonschema_rs
 import msgspec
 import pytest
 
+from gossamer.bus.base import Topics
+from gossamer.bus.streams import StreamsBus
 from gossamer.control.admission import RequestValidator
 from gossamer.errors import BadInput, RequestRejected
-from gossamer.fresh.store import IndexStore
-from gossamer.model.crawl import RevisitOptions, RevisitRule
+from gossamer.fresh.rounds import KeptCrawl
+from gossamer.fresh.store import IndexStore, kept_crawl
+from gossamer.frontier.valkey import ValkeyFrontier
+from gossamer.model.crawl import Crawl, CrawlId, CrawlState, RevisitOptions, RevisitRule, Terms
+from gossamer.model.info import CrawlInfo
 from gossamer.model.messages.reader import MessageReader, schema
 from gossamer.model.messages.requests import CrawlRequest, RecrawlRequest
+from gossamer.services.recrawler import Recrawler
 from gossamer.settings import Settings
 from gossamer.settings.crawl import CrawlSettings
 from gossamer.settings.service import ServiceSettings
@@ -26,6 +32,7 @@ from tests.integration.test_recrawl import Served, serving, write
 from tests.servers.crawling import gossamer
 from tests.servers.program import until
 from tests.servers.service import Up, up
+from tests.servers.valkey import Server
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +152,52 @@ def test_a_crawl_that_is_submitted_again_with_another_scope_adds_and_forgets_pag
     assert index.page(f"{site.url}/sx.html") is None
     assert index.page(f"{site.url}/s1.html") is not None
     index.close()
+
+
+class _Overtaken:
+    """A frontier where another request begins the crawl's next run right after the recrawler has looked at it."""
+
+    def __init__(self, frontier: ValkeyFrontier, crawl: Crawl) -> None:
+        self._frontier = frontier
+        self._crawl = crawl
+        self.is_overtaken = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frontier, name)
+
+    async def crawl_info(self, crawl: CrawlId) -> CrawlInfo | None:
+        found = await self._frontier.crawl_info(crawl)
+        if not self.is_overtaken:
+            self.is_overtaken = True
+            await self._frontier.open_crawl(self._crawl)
+        return found
+
+
+async def test_a_crawl_whose_next_run_a_request_begins_first_is_kept_up_to_date(
+    one_server: Server, bus: StreamsBus, tmp_path: Path
+) -> None:
+    frontier = await ValkeyFrontier.connect(one_server.address, prefix="overtaken")
+    crawl = Crawl(id=CrawlId("app", "overtaken"))
+    await frontier.open_crawl(crawl)
+    await frontier.stop_crawl(crawl.id, state=CrawlState.FINISHED)
+    store = IndexStore(str(tmp_path))
+    kept = KeptCrawl(crawl=crawl, spider="link", priority=1, terms=Terms(recrawl=RevisitOptions()))
+    store.keep([kept])
+    index = store.find(crawl.id)
+    index.enter(["https://a.test/"], depth=0)
+    overtaken = _Overtaken(frontier, crawl)
+    role = Recrawler(overtaken, bus, Topics(), store, secret=0, owner="me")  # type: ignore[arg-type]
+    await role.run_once()
+    assert overtaken.is_overtaken
+    await role.run_once()
+    assert kept_crawl(index) == kept
+    info = await frontier.crawl_info(crawl.id)
+    assert info is not None
+    assert (info.run, info.total().queued) == (2, 1), "the next step joins the run"
+    await role.close()
+    index.close()
+    store.close()
+    await frontier.close()
 
 
 def announce(service: Up, **body: Any) -> httpx.Response:

@@ -165,9 +165,11 @@ class RequestAdder:
         # The fields of a reply are described at the head of open_run.lua.
         if reply[0] == b"refused":
             _, state, *_ = reply
-            can_finish = fresh and state.decode() == CrawlState.RUNNING
-            hint = "; it can start afresh when it is finished or given up" if can_finish else ""
-            raise CrawlRefused(refusal(crawl, reply) + hint)
+            is_running = fresh and state.decode() == CrawlState.RUNNING
+            hint = "; it can start afresh when it is finished or given up" if is_running else ""
+            refused = CrawlRefused(refusal(crawl, reply) + hint)
+            refused.is_running = is_running
+            raise refused
         run, version, ended = decode_opened(reply, crawl, packed)
         if reply[0] == b"finished":
             raise RunFinished(run)
