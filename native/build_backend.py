@@ -10,9 +10,13 @@ cargo knows its index, and Cargo.toml the version. Packaging tools import this f
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
+from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
 
 _HERE = Path(__file__).parent
@@ -20,7 +24,7 @@ _SOURCE = re.compile(r"^source = .*\n", re.MULTILINE)
 
 
 def restore(folder: Path) -> None:
-    """Write Cargo.lock from crates.lock. Needs cargo, but where a Cargo.lock is."""
+    """Write Cargo.lock from crates.lock. Needs cargo where there is no Cargo.lock yet."""
     lock = folder / "Cargo.lock"
     if not (source := _SOURCE.search(lock.read_text() if lock.exists() else "")):
         _generate(folder)
@@ -48,7 +52,21 @@ def _own(folder: Path) -> tuple[str, str]:
 
 
 def _generate(folder: Path) -> None:
-    subprocess.run(["cargo", "generate-lockfile", "--quiet"], cwd=folder, check=True)
+    environment = dict(os.environ)
+    if not shutil.which("cargo") and find_spec("puccinialin"):  # maturin lets packaging tools install it then
+        from puccinialin import setup_rust
+
+        environment.update(setup_rust())
+    subprocess.run(["cargo", "generate-lockfile", "--quiet"], cwd=folder, env=environment, check=True)
+
+
+def _with_crates(hook: Callable[..., str]) -> Callable[..., str]:
+    @wraps(hook)
+    def run(*arguments: object) -> str:
+        restore(_HERE)
+        return hook(*arguments)
+
+    return run
 
 
 def main(command: str, *arguments: str) -> int:
@@ -68,6 +86,10 @@ def main(command: str, *arguments: str) -> int:
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:]))
 else:
-    from maturin import *  # noqa: F403 - the functions of a build backend
+    import maturin
 
-    restore(_HERE)
+    for _name, _hook in vars(maturin).items():
+        if _name.startswith("get_requires_"):
+            globals()[_name] = _hook
+        elif _name.startswith(("build_", "prepare_metadata_")):
+            globals()[_name] = _with_crates(_hook)

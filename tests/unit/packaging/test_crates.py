@@ -46,6 +46,25 @@ def test_cargo_gets_its_lock_with_the_index_of_each_crate_and_the_version_of_the
     assert lock.stat().st_mtime_ns == before  # or cargo looks at all crates again
 
 
+def test_a_packaging_tool_without_cargo_asks_for_one_and_uses_it(tmp_path: Path) -> None:
+    native, brought = tmp_path / "native", tmp_path / "brought"
+    for folder in (native, brought, tmp_path / "empty"):
+        folder.mkdir()
+    for name in ("crates.lock", "Cargo.toml", "pyproject.toml", "build_backend.py"):
+        (native / name).write_text((NATIVE / name).read_text())
+    (brought / "cargo").write_text(f"#!{sys.executable}\nopen('Cargo.lock', 'w').write({_INDEX!r})\n")
+    (brought / "cargo").chmod(0o755)
+    (brought / "puccinialin.py").write_text(f"def setup_rust():\n    return {{'PATH': {str(brought)!r}}}\n")
+    program = "import build_backend; print(build_backend.get_requires_for_build_wheel())"
+    environment = {"PATH": str(tmp_path / "empty")}
+    asked = subprocess.run([sys.executable, "-c", program], cwd=native, env=environment, capture_output=True, text=True)
+    assert asked.stdout == "['puccinialin']\n", asked.stderr
+    assert not (native / "Cargo.lock").exists()
+    restore = [sys.executable, "build_backend.py", "restore", "."]
+    subprocess.run(restore, cwd=native, env={**environment, "PYTHONPATH": str(brought)}, check=True)
+    assert (native / "Cargo.lock").read_text().count(_INDEX) == CRATES.count("checksum = ")
+
+
 def test_every_build_uses_it() -> None:
     project = tomllib.loads((NATIVE / "pyproject.toml").read_text())
     assert project["tool"]["maturin"]["locked"] is True
