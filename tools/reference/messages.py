@@ -57,6 +57,8 @@ _GROUPS = (
     ("REST", reader.REST, "Messages that only the REST service uses."),
 )
 
+_PRINTABLE = "must be printable, without white space"
+"""Rule of the ids, which stands once on the page."""
 _MANY = 4
 """Number of messages from which a field that they share is explained once."""
 _RECORDS = {"page": PageRecord, "item": ItemRecord}
@@ -81,7 +83,7 @@ def messages_page() -> str:
         "",
         "## Fields of many messages",
         "",
-        "A field that is `optional` may be absent.",
+        "A field that is `optional` may be absent. Ids (`appid`, `crawlid`, `uuid`) are printable, without white space.",
         "",
         *_TABLE,
         *_shared_rows(),
@@ -179,9 +181,9 @@ def _rows_of_kinds(schema: dict[str, Any]) -> list[str]:
 
 def _row(field: str, part: dict[str, Any], *, required: bool) -> str:
     meaning = part.get("description", "")
-    if "x-means" in part:
-        meaning += f"; {part['x-means']}"
-    if "default" in part:
+    if "enum" not in part and (rule := part.get("x-means", _PRINTABLE)) != _PRINTABLE:
+        meaning += f"; {rule}"
+    if part.get("default") or ("default" in part and "Empty:" not in meaning):
         meaning += f". Default: `{json.dumps(part['default'])}`"
     kind = _type(part)
     if not required and "default" not in part and "bsent" not in meaning:
@@ -205,10 +207,10 @@ def _type(part: dict[str, Any]) -> str:
         return " or ".join(_KINDS.get(kind, str(kind)) for kind in part["type"])
     if part["type"] == "array":
         distinct = "distinct " if part.get("uniqueItems") else ""
-        most = f", at most {part['maxItems']}" if "maxItems" in part else ""
         if "enum" in part["items"]:
-            return f"list of {distinct}{_type(part['items']).removeprefix('one of ')}{most}"
-        return f"list of {distinct}{_KINDS[part['items']['type']]}s{most}"
+            return f"list of {distinct}{_type(part['items']).removeprefix('one of ')}"
+        most = f"at most {part['maxItems']:,} " if "maxItems" in part else "list of "
+        return f"{most}{distinct}{_KINDS[part['items']['type']]}s"
     return _KINDS[part["type"]] + _range(part)
 
 
@@ -219,7 +221,7 @@ def _range(part: dict[str, Any]) -> str:
     if high is not None and high >= 2**53 - 1:  # no real limit: the largest integer that is safe in JSON
         high = None
     if low is not None and high is not None:
-        return f", {low:,} to {high:,}{unit}"
+        return f", {low:,}–{high:,}{unit}"
     if high is not None:
         return f"{more}, at most {high:,}{unit}"
     return f", at least {low:,}{unit}" if low else more

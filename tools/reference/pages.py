@@ -25,7 +25,9 @@ from tools.reference.scrapy_project import scrapy_page
 _RECORDS = Path(__file__).parents[2] / "docs" / "reference" / "records.md"
 _MANY = 6
 """Number of commands from which an option that they share is explained at the end."""
-_SHARED = "[many commands](#shared-options)"
+_REPEATED = " May be repeated."
+"""End of the help of an option that may be repeated, for which the page has a sign."""
+_SHARED = "[shared](#shared-options)"
 _CRAWL = "gossamer crawl"
 MADE = "<!-- Made by `python -m tools.reference`; do not edit. -->"
 
@@ -61,8 +63,8 @@ def cli_page() -> str:
     """docs/reference/cli.md."""
     lines = [
         *(MADE, "", "# Command line", ""),
-        "Every command, and every option with its meaning and its default. [Exit codes](exit-codes.md) mean the same",
-        "for all commands.",
+        "Every command, and every option with its meaning and its default. An option with `…` may be repeated.",
+        "[Exit codes](exit-codes.md) mean the same for all commands.",
         "",
     ]
     for title, names in COMMAND_GROUPS.items():
@@ -191,9 +193,9 @@ def _command(command: ProgramCommand, places: Mapping[str, str]) -> Iterator[str
         listed = ", ".join(flags)
         if place != _SHARED and 0 < len(others) < len(flags):
             listed = f"all but {', '.join(others)}"
-        parts.append(f"as in {place}: {listed}")
+        parts.append(f"{place if place == _SHARED else f'as in {place}'}: {listed}")
     if parts:
-        yield f"A{'; '.join(parts)[1:]}."
+        yield re.sub("[a-z]", lambda first: first[0].upper(), "; ".join(parts), count=1) + "."
         yield ""
 
 
@@ -204,8 +206,9 @@ def _options_of(places: Mapping[str, str], place: str) -> list[str]:
 
 def _line(one: Parameter) -> str:
     """Return the line of an option."""
-    metavar = f" {one.metavar}" if one.metavar else ""
-    return f"- `{', '.join(one.flags)}{metavar}`: {_escaped(' '.join(one.help.split()))}"
+    text, is_repeated, default = " ".join(one.help.split()).partition(_REPEATED)
+    metavar = f" {one.metavar}{'…' if is_repeated else ''}" if one.metavar else ""
+    return f"- `{', '.join(one.flags)}{metavar}`: {_escaped(text + default)}"
 
 
 def _cell(text: str) -> str:
