@@ -150,11 +150,13 @@ class NodeAgent:
     async def run(self, stopping: asyncio.Event) -> None:
         """Take and run jobs until `stopping` is set. Jobs that run then go on; the next agent adopts them."""
         CHILDREN.inherit()
-        await self._adopt_all()
-        await self._environments.clean_up()
-        await self._keep_spare()
         stopped = asyncio.create_task(stopping.wait())
+        beginning = asyncio.create_task(self._begin())
         try:
+            await asyncio.wait({beginning, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not beginning.done():  # no manager has answered yet
+                return
+            beginning.result()
             while not stopping.is_set():
                 self._work.clear()
                 try:
@@ -168,11 +170,16 @@ class NodeAgent:
                 await asyncio.wait({woken, stopped}, timeout=_IDLE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 woken.cancel()
         finally:
-            stopped.cancel()
-            for watch in self._watches:
-                watch.cancel()
-            await asyncio.gather(*self._watches, return_exceptions=True)
+            tasks = [stopped, beginning, *self._watches]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.to_thread(CHILDREN.dismiss_spare)
+
+    async def _begin(self) -> None:
+        await self._adopt_all()
+        await self._environments.clean_up()
+        await self._keep_spare()
 
     # --- taking -------------------------------------------------------------------------------------------------------
 
@@ -314,7 +321,8 @@ class NodeAgent:
         uploads = self._remote.uploads if self._remote is not None else None
         if uploads is not None:
             files = attempt.read("attempt.json")
-            uploads.begin(number, files["output"], files["items"])
+            if files is not None:  # otherwise the files are sent as those that an earlier process has left
+                uploads.begin(number, files["output"], files["items"])
         while True:
             try:
                 if (pid := attempt.pid()) is not None:
@@ -418,10 +426,14 @@ class NodeAgent:
             attempt = JobAttempt(self._folder / name)
             if name.startswith("."):  # half made, or half removed
                 await asyncio.to_thread(shutil.rmtree, attempt.folder, True)
-            elif (number := AttemptId.parse(name)) is None or number not in known:
-                await asyncio.to_thread(self._kill, attempt)
+            elif (number := AttemptId.parse(name)) is not None and number in known:
+                self._running[number] = attempt
+                self._watch(self._adopt(number, attempt))
             else:
-                await self._adopt(number, attempt)
+                try:
+                    await asyncio.to_thread(self._kill, attempt)
+                except OSError as error:  # the disk is full, say; the node works all the same
+                    log.error("%s cannot be removed; the node's next start tries again: %s", attempt.folder, error)
         for number, was_started in known.items():
             if str(number) not in folders:
                 if was_started:
@@ -430,15 +442,17 @@ class NodeAgent:
                     await _insist(self._link.report, Returned(number))
 
     async def _adopt(self, number: AttemptId, attempt: JobAttempt) -> None:
-        if attempt.state() is AttemptState.UNCLAIMED and await asyncio.to_thread(attempt.revoke):
-            await _insist(self._link.report, Returned(number))
-            await asyncio.to_thread(attempt.remove)
+        while True:
+            try:
+                was_revoked = await asyncio.to_thread(attempt.revoke)
+                break
+            except OSError as error:  # the disk is full, say; the attempt keeps its slot until it is revoked
+                log.error("attempt %d of job %d cannot be adopted at present: %s", number.number, number.job, error)
+            await asyncio.sleep(_RETRY_SECONDS)
+        if was_revoked:
+            await self._give_back(number, attempt, "")
             return
         log.info("attempt %d of job %d was found again: %s", number.number, number.job, attempt.state().name)
-        self._running[number] = attempt
-        self._watch(self._follow_adopted(number, attempt))
-
-    async def _follow_adopted(self, number: AttemptId, attempt: JobAttempt) -> None:
         # A shim that has just claimed the attempt has not written its start yet.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLAIM_SECONDS):

@@ -40,6 +40,12 @@ _OUTPUT_TAIL: Final = 16 * 1024
 """Bytes of an attempt's own output that a message about a fault may have."""
 
 
+_REVOKED: Final = {"pid": 0, "start": "", "boot": ""}
+"""Owner of an attempt that a node has revoked."""
+_UNKNOWN_OWNER: Final = {"pid": 0, "start": "", "boot": "unknown"}
+"""Owner of an attempt whose `shim.json` cannot be read. A power cut leaves such a file, and no shim outlives it."""
+
+
 class Command(NamedTuple):
     """Everything that an attempt needs to run."""
 
@@ -146,7 +152,7 @@ class JobAttempt:
 
     def revoke(self) -> bool:
         """Keep the shim from ever starting the job. Return False if it has started."""
-        return shim.claim(str(self.folder), {"pid": 0, "start": "", "boot": ""})
+        return shim.claim(str(self.folder), _REVOKED) or self._owner() == _REVOKED
 
     def stop(self, number: int, *, grace_seconds: float, only_signal: bool = False) -> None:
         """Ask the shim to end the job with this signal, and to kill its tree after the grace. `only_signal`: just send
@@ -163,9 +169,19 @@ class JobAttempt:
         except FileNotFoundError:
             return 0
 
+    def _owner(self) -> Mapping[str, Any] | None:
+        """Return the process that owns the attempt. None: none does yet."""
+        try:
+            owner: Mapping[str, Any] = json.loads(self._read_text("shim.json"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return _UNKNOWN_OWNER
+        return owner
+
     def state(self) -> AttemptState:
         """Return the attempt's state."""
-        owner = self.read("shim.json")
+        owner = self._owner()
         if owner is None:
             return AttemptState.UNCLAIMED
         # In this order: a shim writes its end before it is gone.
@@ -177,7 +193,7 @@ class JobAttempt:
     def open_shim(self) -> int | None:
         """Return a file descriptor of the shim's process, which becomes readable when the shim ends. None: it is
         gone."""
-        owner = self.read("shim.json")
+        owner = self._owner()
         if owner is None or not owner["pid"]:
             return None
         try:
@@ -219,14 +235,14 @@ class JobAttempt:
     def end(self) -> AttemptEnd:
         """Return how the attempt ended. Call this when the shim is gone; it kills what a killed shim has left."""
         found = self.read("exit.json")
-        started = self.read("started.json")
         report = self.read_result("report.json")
         report = report if isinstance(report, dict) else {}
         reason, fault = report.get("finish_reason"), report.get("fault")
         finish_reason = reason[:_MAX_REASON] if isinstance(reason, str) else None
         self._remove_empty_items(report)
         if found is None:
-            same_boot = started is None or started["boot"] == shim.boot_id()
+            owner = self._owner()
+            same_boot = owner is None or owner["boot"] == shim.boot_id()
             CHILDREN.kill_orphans()
             kill_strays(self.mark)
             CHILDREN.kill_orphans()
@@ -254,7 +270,7 @@ class JobAttempt:
     def _remove_empty_items(self, report: Mapping[str, Any]) -> None:
         """Delete the items file that was made for the process's user, if the process has not opened it."""
         attempt = self.read("attempt.json")
-        if attempt["user"] and attempt["items"] and not report.get("has_items"):
+        if attempt is not None and attempt["user"] and attempt["items"] and not report.get("has_items"):
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(attempt["items"]).st_size == 0:
                     os.unlink(attempt["items"])
@@ -270,10 +286,10 @@ class JobAttempt:
             return ""
 
     def read(self, name: str) -> Any:
-        """Return the content of one of the JSON files. None: there is none."""
+        """Return the content of one of the JSON files. None: there is none, or a power cut has left it empty."""
         try:
             return json.loads(self._read_text(name))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
             return None
 
     def read_result(self, name: str) -> Any:

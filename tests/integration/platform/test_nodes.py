@@ -14,6 +14,7 @@ from tests.jobs.judge import Ran, read_notes
 from tests.servers.platform import RunningManager, RunningNode, running
 from tests.servers.postgresql import PostgreSql, postgresql
 from tests.servers.scrapyd import egg, spider, until
+from tests.servers.valkey import free_ports
 
 _SHORT_SECONDS = 2.5
 """Silence after which a node kills its jobs, where a test waits for that. The node is lost three seconds later."""
@@ -199,6 +200,16 @@ def test_a_second_process_is_refused_where_it_would_run_jobs_twice(manager: Runn
             if said.startswith("another "):
                 assert "waiting up to 5 seconds for another `gossamer" in second.said()
         assert manager.node("one")["state"] == "online"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_node_that_has_not_reached_a_manager_ends_when_asked(tmp_path: Path, number: int) -> None:
+    [port] = free_ports(1)
+    node = RunningNode(tmp_path / "one", [f"http://127.0.0.1:{port}"], name="one", quick=True)
+    with running(node):
+        until(lambda: "nodes/v1/register" in node.said(), what=node.said)
+        node.signal(number)
+        assert node.wait() == 0
 
 
 class _RawNode:

@@ -1,5 +1,6 @@
 """Jobs outlive the server: it may be killed at any moment, and the next one continues."""
 
+import json
 import os
 import signal
 import socket
@@ -168,6 +169,41 @@ def test_a_server_that_finds_a_killed_shim_reports_the_end(tmp_path: Path) -> No
         server.start()
         assert server.ended("one")["reason"] == "shim_lost"
         assert _is_gone(pid)
+
+
+def test_a_server_starts_after_a_power_cut_that_left_files_empty(tmp_path: Path) -> None:
+    """A file that was renamed just before may be there without its content. The folders of attempts also have
+    something that is none."""
+    emptied = {
+        "one": ["shim.json"],
+        "two": ["started.json"],
+        "three": ["attempt.json", "job.json", "shim.json", "started.json", "stops"],
+    }
+    attempts = tmp_path / "dbs/gossamer/node/attempts"
+    with scrapyd(tmp_path, conf="max_proc = 4") as server:
+        server.deploy(egg(_WAITS))
+        folders = {}
+        for name in emptied:
+            server.post("schedule", project="shop", spider="waits", jobid=name)
+            pid = server.running(name)["pid"]
+            folders[name] = Path(os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2]))
+            assert folders[name].parent == attempts
+        shims = [_shim_of(server.running(name)["pid"]) for name in emptied]
+        server.kill()
+        for shim in shims:
+            shim.kill()
+            until(lambda pid=shim.pid: _is_gone(pid))
+        for name, files in emptied.items():
+            for file in files:
+                (folders[name] / file).write_bytes(b"")
+        owner = folders["two"] / "shim.json"
+        owner.write_text(json.dumps({**json.loads(owner.read_text()), "boot": "earlier"}))
+        (attempts / "77-1").write_bytes(b"")
+        server.start()
+        assert {server.ended(name)["reason"] for name in emptied} == {"machine_restarted"}
+        (tmp_path / "go").touch()
+        server.post("schedule", project="shop", spider="waits", jobid="next")
+        assert server.ended("next")["state"] == "finished"
 
 
 def test_a_cancelled_job_is_gone_with_all_that_escaped_from_it(tmp_path: Path) -> None:
