@@ -52,8 +52,8 @@ class Handler(Protocol):
     async def handle(self, request: Any, *, format_1_0: bool) -> list[dict[str, Any]]:
         """Return the messages to send, each with an `appid`. `format_1_0`: in the format of Scrapy Cluster 1.0.
 
-        May be called again with the same request after a failure. Raises RequestRejected, and errors of the
-        frontier."""
+        Raises RequestRejected. Errors of the frontier, the bus, sinks and the history are outages, after which the
+        call is repeated with the same request."""
         ...
 
 

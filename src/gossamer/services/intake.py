@@ -23,10 +23,11 @@ from gossamer.control import stats
 from gossamer.control.admission import DUPLICATE, AdmittedRequest, SubmitResult
 from gossamer.control.dispatcher import CRAWL, RequestDispatcher
 from gossamer.control.stats import Counters
-from gossamer.errors import BusError, FrontierError, RequestRejected
+from gossamer.errors import BusError, RequestRejected
 from gossamer.model.messages import answers
 from gossamer.services.bus_audit import BusAudit, BusEntry
 from gossamer.services.outbound import OutboundPublisher
+from gossamer.services.role import OUTAGES
 from gossamer.telemetry import logs
 from gossamer.telemetry.metrics import Metrics
 
@@ -252,7 +253,7 @@ class Intake:
                 item.answers = await self._dispatcher.handle(item.kind, item.request, format_1_0=format_1_0)
         except RequestRejected as fault:
             item.fault = fault
-        except (FrontierError, BusError):
+        except OUTAGES:
             raise  # an outage: the batch is repeated from this item on
         except TimeoutError:
             item.fault = RequestRejected(f"its handler took more than {_HANDLER_SECONDS:g} s")

@@ -16,12 +16,24 @@ from gossamer.control import dispatcher as crawls
 from gossamer.control.admission import RequestValidator
 from gossamer.control.dispatcher import RequestDispatcher, built_in_handlers
 from gossamer.control.stats import Counters
-from gossamer.errors import BusUnavailable, FrontierUnavailable, RequestRejected
+from gossamer.control.stops import KeptCrawls
+from gossamer.errors import BusUnavailable, FrontierUnavailable, IndexUnavailable, RequestRejected
 from gossamer.fetch.request import OWNED
+from gossamer.fresh.rounds import KeptCrawl
+from gossamer.fresh.store import IndexStore, kept_crawl
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.history.audit import HistoryAudit
 from gossamer.history.store import HistoryStore
-from gossamer.model.crawl import BudgetScope, CrawlId, CrawlState, DomainPolicy, WhenBlacklisted
+from gossamer.model.crawl import (
+    BudgetScope,
+    Crawl,
+    CrawlId,
+    CrawlState,
+    DomainPolicy,
+    RevisitOptions,
+    Terms,
+    WhenBlacklisted,
+)
 from gossamer.model.messages.reader import MessageReader, RequestKind
 from gossamer.model.request import Outcome, Settlement
 from gossamer.services import intake as room
@@ -61,7 +73,13 @@ class Stage:
     """An intake and all around it; `lose` makes the frontier's next calls fail."""
 
     def __init__(
-        self, frontier: ValkeyFrontier, bus: StreamsBus, blobs: BlobStore, *, default_policy: bool = False
+        self,
+        frontier: ValkeyFrontier,
+        bus: StreamsBus,
+        blobs: BlobStore,
+        *,
+        default_policy: bool = False,
+        kept: KeptCrawls | None = None,
     ) -> None:
         self.frontier = frontier
         self.bus = bus
@@ -69,7 +87,7 @@ class Stage:
         counters = Counters(bus.shards, prefix=f"c{next(_numbers)}")
         kinds = [RequestKind("greeting", GREETING, 50, lambda given: given)]
         handlers = {
-            **built_in_handlers(frontier, counters, now=time.time, allow_default_policy=default_policy),
+            **built_in_handlers(frontier, counters, now=time.time, allow_default_policy=default_policy, kept=kept),
             "greeting": Greeter(),
         }
         self.metrics = Metrics()
@@ -130,6 +148,39 @@ async def test_an_answer_reaches_its_new_applications_topic_beside_a_rejection(s
     assert topic not in {one.name for one in await stage.bus.topics()}
     await stage.take(a_crawl(maxdepth=-1), a_crawl("begun"), a_stop("begun"))
     assert sorted(m["action"] for m in await stage.said(topic) if "action" in m) == ["rejected", "stop"]
+
+
+class _AwayOnce:
+    """Indexes whose database is away at the first stop."""
+
+    def __init__(self, store: IndexStore) -> None:
+        self._store = store
+        self.stops = 0
+
+    def end_visits(self, crawl: CrawlId, *, spider: str | None = None) -> bool:
+        self.stops += 1
+        if self.stops == 1:
+            raise IndexUnavailable("away")
+        return self._store.end_visits(crawl, spider=spider)
+
+
+async def test_a_stop_waits_for_the_database_of_the_page_indexes(
+    bus: StreamsBus, blobs: BlobStore, tmp_path: Path
+) -> None:
+    frontier = await ValkeyFrontier.from_connection(bus.shards, prefix=f"f{next(_numbers)}")
+    store = IndexStore(str(tmp_path))
+    crawl = Crawl(id=CrawlId("app", "c"))
+    store.keep([KeptCrawl(crawl=crawl, spider="link", priority=1, terms=Terms(recrawl=RevisitOptions()))])
+    stage = Stage(frontier, bus, blobs, kept=_AwayOnce(store))
+    with pytest.raises(IndexUnavailable):
+        await stage.take(a_stop())
+    await stage.intake.run_once()
+    assert [message["action"] for message in await stage.said()] == ["stop"]
+    index = store.find(crawl.id)
+    assert kept_crawl(index) is None
+    index.close()
+    store.close()
+    await stage.intake.close()
 
 
 async def test_a_bad_request_is_answered_and_kept_and_holds_up_nobody(stage: Stage) -> None:
