@@ -83,7 +83,8 @@ def messages_page() -> str:
         "",
         "## Fields of many messages",
         "",
-        "A field that is `optional` may be absent. Ids (`appid`, `crawlid`, `uuid`) are printable, without white space.",
+        "A field that is `optional` may be absent. Ids (`appid`, `crawlid`, `uuid`) are printable, without white "
+        "space.",
         "",
         *_TABLE,
         *_shared_rows(),
