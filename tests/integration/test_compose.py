@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psycopg
 import pytest
 
-from gossamer.fakeweb import FakeWeb, WebSpec
+from gossamer.fakeweb import Answer, FakeWeb, WebSpec, html
 from gossamer.net.resolve import parse_override
 from gossamer.valkey.embedded import find_server
 from tests.servers.composed import Composed, services
 from tests.servers.kafka import Broker, broker
 from tests.servers.postgresql import PostgreSql, postgresql
-from tests.servers.program import until
+from tests.servers.program import require, until
 from tests.servers.valkey import free_ports
 
 VARIABLES = {
@@ -51,24 +52,22 @@ def test_one_machine_crawls_with_the_small_file(tmp_path: Path) -> None:
             GOSSAMER_FETCH__RESOLVE=json.dumps(dict(map(parse_override, web.resolve_overrides()))),
         )  # fmt: skip
         with started(part):
-            _crawl(part.port, web)
+            _crawl(part.port, web.seeds()[0])
+        assert [record.status for record in web.log() if record.path != "/robots.txt"] == [200]
 
 
-def _crawl(port: int, web: FakeWeb) -> None:
-    """Crawl a page by the service at a port, and expect that it was fetched."""
+def _crawl(port: int, url: str, crawlid: str = "one", **rules: str) -> None:
+    """Crawl a page by the service at a port, and wait for the end of the crawl. `rules`: fields of the request."""
     headers = {"Authorization": f"Bearer {VARIABLES['GOSSAMER_TOKEN']}"}
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
         assert httpx.get(f"http://127.0.0.1:{port}/v1/crawls").status_code == 401
-        order = {"appid": "shop", "crawlid": "one", "url": web.seeds()[0], "maxdepth": 0}
+        order = {"appid": "shop", "crawlid": crawlid, "url": url, "maxdepth": 0, **rules}
         assert client.post("/v1/crawls", json=order).status_code == 201
-        found: dict[str, Any] = {}
 
         def ended() -> bool:
-            found.update(client.get("/v1/crawls/shop/one").json())
-            return found.get("state") == "finished"
+            return bool(client.get(f"/v1/crawls/shop/{crawlid}").json().get("state") == "finished")
 
         until(ended, "the end of the crawl")
-    assert [record.status for record in web.log() if record.path != "/robots.txt"] == [200], found
 
 
 @contextmanager
@@ -116,10 +115,13 @@ def _database(server: PostgreSql, service: dict[str, Any]) -> str:
     return f"@/{settings['POSTGRES_DB']}?host={server.folder}"
 
 
-def test_the_cluster_file_crawls_and_has_a_platform(tmp_path: Path) -> None:
+def test_the_cluster_file_crawls_renders_and_has_a_platform(tmp_path: Path) -> None:
+    require("chromium-headless-shell")
     found = services("compose.cluster.yaml", VARIABLES)
     with ExitStack() as stack:
         web = stack.enter_context(FakeWeb.start(WebSpec(hosts=1, pages=3)))
+        web.mount("scripted.test", "/", html("<h1>Hats</h1><script>fetch('/hats.json')</script>"))
+        web.mount("scripted.test", "/hats.json", Answer(headers=(("Content-Type", "application/json"),), body=b"[]"))
         valkey = stack.enter_context(_valkey(found["valkey"], tmp_path / "valkey"))
         kafka = stack.enter_context(broker())
         _configure(kafka, found["kafka"])
@@ -133,9 +135,15 @@ def test_the_cluster_file_crawls_and_has_a_platform(tmp_path: Path) -> None:
         resolved = {"GOSSAMER_FETCH__RESOLVE": json.dumps(dict(map(parse_override, web.resolve_overrides())))}
         service = Composed(found["service"], tmp_path / "service", elsewhere)
         worker = Composed(found["worker"], tmp_path / "worker", elsewhere, **resolved)
+        browser = Composed(found["browser-worker"], tmp_path / "browser", elsewhere, **resolved)
         manager = Composed(found["manager"], tmp_path / "manager", elsewhere | {"/data": str(tmp_path / "store")})
-        stack.enter_context(started(service, worker, manager))
-        _crawl(service.port, web)
+        stack.enter_context(started(service, worker, browser, manager))
+        _crawl(service.port, web.seeds()[0])
+        _crawl(service.port, f"http://scripted.test:{web.port}/", "built", render="always")
+        fetched = [record.path for record in web.log() if record.path != "/robots.txt"]
+        assert fetched == [urlsplit(web.seeds()[0]).path, "/", "/hats.json"], (
+            "only a browser runs the script of the last"
+        )
         _platform(manager, found, tmp_path)
 
 
