@@ -24,8 +24,8 @@ from gossamer_platform.packages import PackageFile
 
 _MAX_LINES: Final = 2000
 """Largest number of requirements."""
-_ADDRESS: Final = re.compile(r"(git\+)?https?://\S+$")
-"""Form of a requirement that is an address only."""
+_ADDRESS: Final = re.compile(r"(git\+)?https?://\S+")
+"""Form of an address of a package. Nothing may stand before or after it: pip and uv would read that as an option."""
 _OPTIONS: Final = ("--index-url", "--extra-index-url", "--find-links", "-i", "-f")
 """Options of a requirements file that may name an address."""
 _SWITCHES: Final = ("--pre", "--prefer-binary", "--require-hashes", "--no-index")
@@ -108,11 +108,15 @@ def _required(package: PackageFile) -> list[Requirement]:
 
 
 def _requirement(text: str) -> Requirement:
+    """Return one requirement. Raises BadRequirements for one that leads to a file."""
     try:
-        return Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
         raise BadRequirements(f"{text!r} is no requirement: {reason}. Write for example requests>=2.32") from None
+    if requirement.url and not _ADDRESS.fullmatch(requirement.url):
+        raise BadRequirements(f"{text!r} leads to a file. Name packages, or addresses with https://")
+    return requirement
 
 
 def _text(requirement: Requirement) -> str:
@@ -132,17 +136,14 @@ def _lines(text: str) -> list[str]:
 
 def _line(line: str) -> str:
     """Return one line as it is used. Empty: its condition does not hold here."""
-    option, _, value = line.replace("=", " ", 1).partition(" ") if line.startswith("-") else ("", "", "")
-    if option in _SWITCHES or (option in _OPTIONS and re.match(r"https?://", value.strip())):
+    option, value = [*re.split("[ =]+", line, maxsplit=1), ""][:2]
+    if line in _SWITCHES or (option in _OPTIONS and re.fullmatch(r"https?://\S+", value)):
         return line
-    if option:
+    if line.startswith("-"):
         raise BadRequirements(f"requirements.txt: {line!r} is not allowed. Name packages, or addresses with https://")
-    if _ADDRESS.match(line):
+    if _ADDRESS.fullmatch(line):
         return line
-    requirement = _requirement(_HASH.sub("", line))
-    if requirement.url and not re.match(r"(git\+)?https?://", requirement.url):
-        raise BadRequirements(f"requirements.txt: {line!r} leads to a file. Name packages, or addresses with https://")
-    return line if _holds(requirement) else ""
+    return line if _holds(_requirement(_HASH.sub("", line))) else ""
 
 
 def _holds(requirement: Requirement) -> bool:

@@ -188,6 +188,10 @@ def test_requirements_of_an_egg_and_of_a_file(tmp_path: Path) -> None:
         "file:///etc/passwd",
         "x @ file:///x.whl",
         "--index-url /x",
+        "--extra-index-url https://x/simple -r /etc/hostname",
+        "--pre -r /etc/hostname",
+        "--no-index=-r /etc/hostname",
+        "https://x/a.whl -r /etc/hostname",
         "-c x",
         "a b",
         "../x",
@@ -196,6 +200,18 @@ def test_requirements_of_an_egg_and_of_a_file(tmp_path: Path) -> None:
 def test_lines_that_lead_to_files_of_the_node_are_refused(tmp_path: Path, line: str) -> None:
     with pytest.raises(BadRequirements):
         requirements_of(_package(tmp_path, egg(spider("good"))), line)
+
+
+def test_metadata_that_lead_to_files_of_the_node_are_refused(tmp_path: Path) -> None:
+    for line in ("x @ file:///etc/hostname", "x @ /etc/hostname"):
+        with pytest.raises(BadRequirements, match="leads to a file"):
+            requirements_of(_package(tmp_path, project_wheel(spider("good"), requires=[line])), "")
+
+
+def test_options_with_addresses_are_kept(tmp_path: Path) -> None:
+    lines = ["--extra-index-url https://x/simple", "--find-links https://x/?a=b", "-i=https://x/?a=b", "--pre"]
+    lines += ["git+https://x/a.git@main#egg=a", "x @ https://x/a.whl --hash=sha256:00"]
+    assert requirements_of(_package(tmp_path, egg(spider("good"))), "\n".join(lines)) == sorted(lines)
 
 
 def test_another_python_or_platform_is_refused(tmp_path: Path) -> None:
