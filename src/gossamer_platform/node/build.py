@@ -61,7 +61,7 @@ def build(results: str, job: "dict[str, str]") -> int:
     python = os.path.join(new, "bin", "python")
     for command in (with_uv if job["uv"] else with_pip)(job["uv"], new, python, listed):
         print("$", " ".join(command), flush=True)
-        code = subprocess.call(command, stdin=subprocess.DEVNULL)
+        code = subprocess.call(command, stdin=subprocess.DEVNULL, env={**os.environ, **uv_addresses()})
         if code:
             return 1 if code == OWN_FAULT else code if code > 0 else 128 - code
     check = "import json, sys, scrapy; print(json.dumps([scrapy.__version__, sys.version.split()[0]]))"
@@ -88,13 +88,18 @@ def with_uv(uv: str, new: str, python: str, listed: str) -> "list[list[str]]":
     install = [uv, "pip", "install", "--no-progress", "--link-mode", "copy", "--compile-bytecode", "--python", python]
     if os.environ.get("PIP_NO_INDEX", "") not in ("", "0"):
         install.append("--no-index")
-    for place in os.environ.get("PIP_FIND_LINKS", "").split():
-        install += ["--find-links", place]
-    for option, variable in (("--default-index", "PIP_INDEX_URL"), ("--index", "PIP_EXTRA_INDEX_URL")):
-        for address in os.environ.get(variable, "").split() if not os.environ.get("UV_DEFAULT_INDEX") else ():
-            install += [option, address]
     create = [uv, "venv", "--no-project", "--no-python-downloads", "--python", sys.executable, new]
     return [create, [*install, "-r", listed]]
+
+
+def uv_addresses() -> "dict[str, str]":
+    """Return the variables by which uv takes packages from where pip would. They are not options: an address may have a
+    password, and all users of the machine see the command line of a process."""
+    found = {"UV_FIND_LINKS": ",".join(os.environ.get("PIP_FIND_LINKS", "").split())}
+    if not os.environ.get("UV_DEFAULT_INDEX"):
+        found["UV_DEFAULT_INDEX"] = os.environ.get("PIP_INDEX_URL", "")
+        found["UV_INDEX"] = os.environ.get("PIP_EXTRA_INDEX_URL", "")
+    return {name: value for name, value in found.items() if value}
 
 
 def with_pip(uv: str, new: str, python: str, listed: str) -> "list[list[str]]":

@@ -244,8 +244,8 @@ class EnvironmentStore:
             built, text, details = await asyncio.to_thread(_read, attempt)
             is_built = built is not None and end.exit_code == 0 and not end.fault
             if is_built:
-                mark = {**(built or {}), "requirements": plan.requirements}
-                await asyncio.to_thread(build.finish, str(place / "env"), str(target), mark)
+                # Without the requirements: they may have passwords, and all projects can read the mark.
+                await asyncio.to_thread(build.finish, str(place / "env"), str(target), built or {})
         except OSError as error:
             await asyncio.to_thread(_remove, place, attempt)
             raise EnvironmentFailed(f"the environment cannot be built: {error}", of_node=True) from None

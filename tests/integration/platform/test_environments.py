@@ -8,11 +8,12 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tarfile
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
@@ -21,13 +22,14 @@ from typing import Any
 
 import pytest
 
+from gossamer_platform.node import build
 from gossamer_platform.packages import remove_folder
 from tests.servers import crawling
 from tests.servers.open_python import open_python
 from tests.servers.package_index import package_index, with_uv
 from tests.servers.pip_programs import program
 from tests.servers.platform import RunningManager, RunningNode, running
-from tests.servers.scrapyd import Scrapyd, egg, project_wheel, scrapyd, spider, until
+from tests.servers.scrapyd import Scrapyd, egg, project_wheel, scrapyd, spider, until, wheel
 from tests.servers.small_disk import a_disk
 from tests.servers.valkey import free_ports
 
@@ -132,6 +134,17 @@ def test_each_version_runs_in_an_environment_of_its_requirements(server: Scrapyd
         assert built["built"].endswith(f"Scrapy {version('scrapy')}, built by uv")
     log = server.client.get("/v1/environments/log", params={"project": "shop", "version": "2"}).text
     assert "+ coloured==2.0" in log
+
+
+def test_no_file_of_an_environment_has_a_password_of_its_requirements(server: Scrapyd) -> None:
+    """All projects of a node can read its environments."""
+    line = "--extra-index-url http://user:hidden-pass@127.0.0.1:9/simple"
+    answer = _deploy(server, project_wheel(_TELLS, more={"requirements.txt": f"coloured\n{line}\n"}), project="closed")
+    assert answer.status_code == 201, answer.text
+    found = _environment(server, project="closed")
+    folder = server.folder / "dbs/gossamer/node/environments" / found["digest"]
+    assert (folder / build.MARK).exists()
+    assert [path for path in folder.rglob("*") if path.is_file() and b"hidden-pass" in path.read_bytes()] == []
 
 
 def test_an_egg_with_requirements_and_the_default_of_a_project(server: Scrapyd) -> None:
@@ -303,12 +316,16 @@ def test_the_command_says_that_the_server_still_builds_and_goes_on_after_ctrl_c(
 
 
 @contextlib.contextmanager
-def _serving(folder: Path, port: int) -> Iterator[None]:
-    """An index of packages, as PyPI's."""
+def _serving(folder: Path, port: int, on_request: Callable[[str], None] = lambda path: None) -> Iterator[None]:
+    """An index of packages, as PyPI's. `on_request` is called with the path of each request before it is answered."""
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
             pass
+
+        def do_GET(self) -> None:
+            on_request(self.path)
+            super().do_GET()
 
     with ThreadingHTTPServer(("127.0.0.1", port), partial(Quiet, directory=folder)) as serving:
         thread = threading.Thread(target=serving.serve_forever)
@@ -350,6 +367,51 @@ def test_an_index_that_cannot_be_reached_does_not_break_the_version(tmp_path: Pa
         job = server.client.get(f"/v1/jobs/{waiting}").json()
         assert (job["state"], job["reason"].partition(":")[0]) == ("pending", "environment")
         assert server.client.post(f"/v1/jobs/{waiting}/cancel").json()["state"] == "cancelled"
+
+
+def test_passwords_of_indexes_are_on_no_command_line(tmp_path: Path, index: Path) -> None:
+    """The index, while uv asks it, looks at the command lines of all processes, as each user of the machine can."""
+    wheels = {path.name.partition("-")[0]: path for path in index.glob("*.whl")}
+    for place in ("main/scrapy", "more/coloured", "links", "local"):
+        (tmp_path / place).mkdir(parents=True)
+    shutil.copy(wheels["scrapy"], tmp_path / "main/scrapy")
+    shutil.copy(wheels["coloured"], tmp_path / "more/coloured")
+    (tmp_path / "links/linked-1.0-py3-none-any.whl").write_bytes(wheel("linked", {"linked.py": ""}, version="1.0"))
+    (tmp_path / "local/owned-1.0-py3-none-any.whl").write_bytes(wheel("owned", {"owned.py": ""}, version="1.0"))
+    [port] = free_ports(1)
+    asked: set[str] = set()
+    shown: list[bytes] = []
+
+    def look(path: str) -> None:
+        asked.add(path.split("/")[1])
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                line = (process / "cmdline").read_bytes()
+                if b"hidden-pass" in line:
+                    shown.append(line)
+
+    server = f"http://user:hidden-pass@127.0.0.1:{port}"
+    variables = {
+        **os.environ,
+        "PIP_INDEX_URL": f"{server}/main",
+        "PIP_EXTRA_INDEX_URL": f"{server}/more",
+        "PIP_FIND_LINKS": f"{server}/links/ {tmp_path / 'local'}",
+        "UV_NO_CACHE": "1",
+    }
+    job = {
+        "new": str(tmp_path / "new"),
+        "target": str(tmp_path / "target"),
+        "requirements": ["coloured", "linked", "owned", f"scrapy=={version('scrapy')}"],
+        "uv": str(program("uv", "uv")),
+    }
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    with _serving(tmp_path, port, look):
+        done = subprocess.run(
+            [sys.executable, "-I", build.__file__, str(tmp_path)], env=variables, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert asked == {"main", "more", "links"}
+    assert shown == []
 
 
 def test_a_full_disk_does_not_break_the_version(tmp_path: Path, index: Path) -> None:
