@@ -8,6 +8,7 @@ Fixed: exit codes, and the order of what three signals do, on which a user in a 
 handler must neither raise nor wait for a lock.
 """
 
+import codecs
 import contextlib
 import errno
 import os
@@ -16,7 +17,7 @@ import stat
 import sys
 import time
 from _thread import start_new_thread
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self, TextIO
 
@@ -71,13 +72,35 @@ def print_result(text: str, *, on_stderr: bool = False, styled: bool = False) ->
     writing fails for another reason.
     """
     stream = sys.stderr if on_stderr else sys.stdout
+    _write(stream, f"{without_controls(text) if stream.isatty() and not styled else text}\n")
+
+
+def print_parts(parts: Iterable[bytes], *, on_stderr: bool = False) -> None:
+    """Write a text in UTF-8 as it comes to standard output, or to standard error (`on_stderr`), like `print_result`
+    without a line end. Bytes that are no text go unchanged to a file or a pipe.
+
+    Returns when the reader of the stream is gone. Raises SinkError, and what `parts` raises.
+    """
+    stream = sys.stderr if on_stderr else sys.stdout
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a part may end within a character
+    for part in parts:
+        if not _write(stream, without_controls(decoder.decode(part)) if stream.isatty() else part):
+            return
+
+
+def _write(stream: TextIO, content: str | bytes) -> bool:
+    """Return False if the reader of the stream is gone. Raises SinkError if writing fails for another reason."""
     try:
-        stream.write(f"{without_controls(text) if stream.isatty() and not styled else text}\n")
+        if isinstance(content, bytes):
+            stream.buffer.write(content)
+        else:
+            stream.write(content)
         stream.flush()
     except OSError as error:
         if error.errno == errno.EPIPE or (error.errno == errno.EIO and _is_terminal(stream)):
-            return
-        raise SinkError(f"standard {'error' if on_stderr else 'output'}: {error.strerror}") from None
+            return False
+        raise SinkError(f"standard {'error' if stream is sys.stderr else 'output'}: {error.strerror}") from None
+    return True
 
 
 def print_json(value: Any) -> None:

@@ -4,7 +4,6 @@ Fixed: names of commands and flags, exit codes, and the fields of `--json`, whic
 """
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
@@ -219,7 +218,7 @@ def print_log(
         terminal.say(f"retention has deleted the log of job {number}: {_retention_text(client, found, 'logs')}.")
         raise SystemExit(1)
     if not follow:
-        _print_bytes(client.read(f"/jobs/{number}/log", attempt=attempt))
+        terminal.print_parts(client.read(f"/jobs/{number}/log", attempt=attempt))
         return
     terminal.exit_on_signal(f"The job goes on. To cancel it: gossamer jobs cancel {number}")
     follow_log(client, number)
@@ -247,14 +246,14 @@ def print_items(
     client = targets.connect_platform(target, targets.here())
     if (group := group_number(identity)) is None:
         number = _find_job(client, identity, project)["id"]
-        _print_bytes(client.read(f"/jobs/{number}/items.{form}", attempt=attempt))
+        terminal.print_parts(client.read(f"/jobs/{number}/items.{form}", attempt=attempt))
         _exit_if_items_are_missing(client, [client.job(number)] if attempt == 0 else [])
         return
     if form != _FORMATS[0] or attempt:
         raise BadInput(f"the items of a group are printed as {_FORMATS[0]}, and of the last attempts only")
     members = _members(client, group)
     for each in members:
-        _print_bytes(client.read(f"/jobs/{each['id']}/items.{form}"))
+        terminal.print_parts(client.read(f"/jobs/{each['id']}/items.{form}"))
     _exit_if_items_are_missing(client, members)
 
 
@@ -427,16 +426,6 @@ def _advising(advice: str) -> Iterator[None]:
         raise BadInput(advice) from None
 
 
-def _print_bytes(content: Iterator[bytes]) -> None:
-    """Write a file to standard output. Ends quietly when the reader, such as `head`, is gone."""
-    try:
-        for part in content:
-            sys.stdout.buffer.write(part)
-            sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        return
-
-
 def _exit_if_items_are_missing(client: PlatformClient, printed: list[dict[str, Any]]) -> None:
     """End with exit code 1, and the reason, if an ended job has scraped items of which the server has none."""
     for job in printed:
@@ -468,21 +457,21 @@ def _retention_text(client: PlatformClient, job: dict[str, Any], kind: str) -> s
 
 def follow_log(client: PlatformClient, number: int, *, on_stderr: bool = False) -> None:
     """Print the log of a job until it has ended."""
-    stream = sys.stderr if on_stderr else sys.stdout
+    terminal.print_parts(_log_parts(client, number), on_stderr=on_stderr)
+
+
+def _log_parts(client: PlatformClient, number: int) -> Iterator[bytes]:
+    """Yield the log of a job as it is written. Tell about its attempts in between."""
     attempt = 0
-    try:
-        for kind, data in client.follow(number):
-            if kind == "log":
-                stream.write(data["text"])
-                stream.flush()
-            elif data["state"] == "pending" and data["attempt"]:
-                say_retry(client.job(number))
-            elif data["attempt"] > max(attempt, 1):
-                terminal.say(f"attempt {data['attempt']} of job {number} is {data['state']}")
-            if kind == "state":
-                attempt = data["attempt"]
-    except BrokenPipeError:
-        return
+    for kind, data in client.follow(number):
+        if kind == "log":
+            yield data["text"].encode(errors="replace")
+        elif data["state"] == "pending" and data["attempt"]:
+            say_retry(client.job(number))
+        elif data["attempt"] > max(attempt, 1):
+            terminal.say(f"attempt {data['attempt']} of job {number} is {data['state']}")
+        if kind == "state":
+            attempt = data["attempt"]
 
 
 def say_retry(job: dict[str, Any]) -> None:

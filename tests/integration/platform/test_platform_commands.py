@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -69,6 +70,18 @@ class Project:
         done = crawling.gossamer(*arguments, cwd=self.folder, env={"COLUMNS": "80", **environment})
         assert done.returncode == code, (done.stdout, done.stderr)
         return done
+
+    def show(self, *arguments: str) -> str:
+        """Run a command in a terminal, and return what it shows there."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(crawling.command(*arguments), cwd=self.folder, stdout=theirs, stderr=theirs):
+            os.close(theirs)
+            shown = b""
+            with contextlib.suppress(OSError):  # EIO: the command has ended
+                while part := os.read(ours, 65536):
+                    shown += part
+            os.close(ours)
+        return shown.decode()
 
     def json(self, *arguments: str, code: int = 0) -> Any:
         """Run a command, and return what it prints."""
@@ -161,6 +174,18 @@ def test_a_failed_job_ends_the_command_with_1(project: Project) -> None:
     shown = project.run("jobs", "show", str(job["id"])).stdout
     assert re.search(r"^items +3 *$", shown, re.MULTILINE)
     assert re.search(r"^ended +[0-9:]+ \w+ *$", shown, re.MULTILINE)
+
+
+def test_the_log_of_a_job_does_not_act_on_a_terminal(project: Project) -> None:
+    """Sites and spiders write what is in a log: a control sequence could forge lines or the title of the window."""
+    error = "\x1b]0;forged\x07\x9b2Jgrüße"
+    shown = [project.show("schedule", "words", "-a", f"error={error}", "--follow")]
+    number = str(project.json("jobs", "-n", "1")[0]["id"])
+    shown += [project.show("jobs", "log", number), project.show("jobs", "log", number, "-f")]
+    for each in shown:
+        assert "grüße" in each
+        assert not {"\x1b", "\x07", "\x9b"} & set(each)
+    assert error in project.run("jobs", "log", number).stdout
 
 
 def test_an_attempt_that_fails_is_told_while_the_job_waits_and_its_log_is_there(project: Project) -> None:
