@@ -8,7 +8,7 @@ from gossamer.api.openapi import DOCS_PATHS
 from gossamer.fresh.subscriptions import CALLBACKS
 from gossamer.web.access import authorization, foreign_page_fault, is_secret, local_fault
 from gossamer.web.problems import Problem
-from gossamer.web.rates import client_address
+from gossamer.web.rates import GuessLimit, TooManyGuesses, client_address
 
 UNLIMITED_PATHS = frozenset({"/healthz"})
 """Paths without limits of rate and connections, so that a busy process is not restarted as dead. A path may be added
@@ -25,23 +25,31 @@ def is_open(path: str) -> bool:
 class Authentication:
     """ASGI middleware that checks the token; without one it accepts only programs on this machine. Raises Problem."""
 
-    def __init__(self, app: ASGIApp, *, token: str) -> None:
+    def __init__(self, app: ASGIApp, *, token: str, guesses: GuessLimit) -> None:
+        """`guesses`: limit of wrong tokens, which counts those at the dashboard's login as well."""
         self._app = app
         self._token = token
+        self._guesses = guesses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not is_open(scope["path"]):
-            headers = Headers(scope=scope)
+            request = Request(scope)
             if self._token:
-                self._check_token(headers)
+                self._check_token(request.headers, client_address(request))
             else:
-                _check_local(Request(scope))
+                _check_local(request)
         await self._app(scope, receive, send)
 
-    def _check_token(self, headers: Headers) -> None:
-        """Raise Problem unless the request has the token."""
+    def _check_token(self, headers: Headers, client: str | None) -> None:
+        """Raise Problem unless the request has the token, and its client has not sent too many wrong ones."""
         scheme, given = authorization(headers)
-        if scheme != "bearer" or not is_secret(given.encode("latin-1"), self._token):
+        is_right = scheme == "bearer" and is_secret(given.encode("latin-1"), self._token)
+        try:
+            if given:
+                self._guesses.judge(client, is_right=is_right)
+        except TooManyGuesses as error:
+            raise Problem(429, "Too many requests", str(error), headers=error.headers) from None
+        if not is_right:
             raise Problem(
                 401,
                 "Unauthorized",

@@ -93,7 +93,7 @@ def create_app(context: ApiContext) -> FastAPI:
     app.state.topic_reads = asyncio.Semaphore(pages.MAX_TOPIC_READS)
     app.state.policies = PolicyList(context.frontier)
     # The middleware that is added last runs first, and the order matters: errors become responses and paths are
-    # normalized before anything looks at them; the rate limit also slows down those who guess tokens; and the refusal
+    # normalized before anything looks at them; the rate limit also holds for requests that are refused; and the refusal
     # of a body is counted in the metrics.
     app.add_middleware(
         BodyLimit,
@@ -102,7 +102,7 @@ def create_app(context: ApiContext) -> FastAPI:
         total_seconds=context.body_timeout_seconds,
         answer=problem_response,
     )
-    app.add_middleware(Authentication, token=context.token)
+    app.add_middleware(Authentication, token=context.token, guesses=context.guesses)
     _add_common_middleware(app, context)
     return app
 

@@ -27,6 +27,7 @@ from gossamer.storage.audit import AuditTrail
 from gossamer.telemetry.metrics import Metrics
 from gossamer.valkey.shards import Shards
 from gossamer.web.connections import ConnectionLimits
+from gossamer.web.rates import GuessLimit
 
 if TYPE_CHECKING:
     from gossamer.fresh.store import IndexStore
@@ -87,6 +88,8 @@ class ApiContext:
     """Returns epoch seconds."""
     monotonic: Callable[[], float] = monotonic
     """Clock for durations."""
+    guesses: GuessLimit = field(default_factory=lambda: GuessLimit(monotonic=monotonic))
+    """Limit of wrong tokens of a client, at the API and at the dashboard together."""
     id: str = field(default_factory=lambda: token_hex(6))
     """12 hex digits, as in Scrapy Cluster, that name this process in `/` and in the statistics."""
 

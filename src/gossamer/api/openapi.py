@@ -32,7 +32,7 @@ _DESCRIPTIONS = {
     412: "The resource was changed in the meantime. Get it again and repeat the edit",
     413: "The body is longer than service.max_body allows",
     428: "The header If-Match is missing. It must name the version that was edited",
-    429: "This address sends more requests than service.max_requests allows. See Retry-After",
+    429: "This address sends more requests than service.max_requests allows, or too many wrong tokens. See Retry-After",
     503: "The frontier or the bus is unavailable or full. See Retry-After; the request may be repeated",
 }
 """Description of each status code that refuses a request. A status code that an endpoint passes to `refusals` must

@@ -32,7 +32,7 @@ from gossamer.telemetry import logs
 from gossamer.web.access import foreign_page_fault
 from gossamer.web.html import Templates
 from gossamer.web.mounts import MountedApp, MountedApps
-from gossamer.web.rates import TooManyGuesses
+from gossamer.web.rates import GuessLimit, TooManyGuesses
 from gossamer.web.static import StaticFiles
 
 log = logging.getLogger("gossamer.dashboard")
@@ -51,12 +51,14 @@ _FOR_ALL: Final = frozenset({"/audit"})
 """Those of them that no visitor of a single project may see."""
 
 
-def with_dashboard(api: ASGIApp, *, token: str, sections: Sequence[DashboardSection] = ()) -> ASGIApp:
+def with_dashboard(
+    api: ASGIApp, *, token: str, guesses: GuessLimit, sections: Sequence[DashboardSection] = ()
+) -> ASGIApp:
     """Return an application that serves the API of a crawl service, and the dashboard below `/ui`. A browser that asks
     for `/` is sent to the dashboard. `token`: the API's; empty: only programs and browsers of this machine may use
-    both. `sections`: further sections, about other APIs."""
+    both. `guesses`: the API's limit of wrong tokens. `sections`: further sections, about other APIs."""
     own = crawl_section(lambda _visitor, client: InProcessClient(api, client=client, token=token))
-    return beside_dashboard(api, TokenGate(token), (own, *sections), prefix_header=_PREFIX_HEADER)
+    return beside_dashboard(api, TokenGate(token, guesses), (own, *sections), prefix_header=_PREFIX_HEADER)
 
 
 def beside_dashboard(

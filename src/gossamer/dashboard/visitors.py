@@ -72,10 +72,10 @@ class TokenGate:
 
     cookie = COOKIE
 
-    def __init__(self, token: str, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, token: str, guesses: GuessLimit, *, now: Callable[[], float] = time.time) -> None:
         """`token`: empty: visitors of this machine need none, and others are refused."""
         self._token = token
-        self._guesses = GuessLimit(monotonic=time.monotonic)
+        self._guesses = guesses
         self._sessions = Sessions(token)
         self._now = now
 

@@ -99,7 +99,7 @@ class TooManyGuesses(Exception):
     """The client has sent too many wrong secrets."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__("this address has sent too many wrong passwords; wait a little")
+        super().__init__("this address has sent too many wrong passwords or tokens; wait a little")
         self.seconds = seconds
         """Time until the next one is compared."""
 

@@ -128,7 +128,7 @@ async def running(
             stopping=stopping,
             ready=ready.set_result,
             drain_seconds=5,
-            front=with_dashboard(app, token=parts.token),
+            front=with_dashboard(app, token=parts.token, guesses=parts.guesses),
         )
     )
     try:

@@ -12,7 +12,7 @@ from gossamer.api.access import OPEN_PATHS
 from gossamer.api.app import create_probes, routes
 from gossamer.api.server import serve_api, serve_probes
 from gossamer.errors import BadInput
-from gossamer.web.rates import TokenBuckets, client_of
+from gossamer.web.rates import GuessLimit, TokenBuckets, client_of
 
 from .conftest import Service, Start, in_session
 
@@ -219,6 +219,30 @@ async def test_more_than_the_burst_is_told_when_to_come_again(start: Start) -> N
         now += 0.5
         assert (await service.http.get("/v1/queues")).status_code == 200
         assert (await service.http.post("/feed", json={})).status_code == 429
+
+
+async def test_guesses_of_the_token_are_slowed_down(start: Start) -> None:
+    """At the API and at the dashboard together; while a client guesses, the right token does not tell itself."""
+    now = 1000.0
+    guesses = GuessLimit(monotonic=lambda: now)
+    async with start(token=TOKEN, guesses=guesses, max_requests_per_second=1e6) as service:
+
+        async def ask(token: str) -> httpx.Response:
+            return await service.http.get("/v1/queues", headers={"Authorization": f"Bearer {token}".encode()})
+
+        async def log_in(token: str) -> int:
+            return (await service.http.post("/ui/login", data={"token": token})).status_code
+
+        for _ in range(100):
+            assert (await ask("wrong")).status_code == 401
+            assert await log_in("wrong") == 403
+        refused = await ask("wrong")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert (await ask(TOKEN)).status_code == await log_in(TOKEN) == 429
+        assert (await service.http.get("/v1/queues")).status_code == 401
+        now += 1
+        assert (await ask(TOKEN)).status_code == 200
+        assert await log_in(TOKEN) == 303
 
 
 def test_clients_have_a_bucket_each_and_memory_is_bounded() -> None:

@@ -285,7 +285,9 @@ async def _serve(
                 port=settings.service.port,
                 stopping=stopping,
                 ready=ready.set_result,
-                front=with_dashboard(app, token=settings.service.token, sections=sections),
+                front=with_dashboard(
+                    app, token=settings.service.token, guesses=app.state.context.guesses, sections=sections
+                ),
             )
         )
         if settings.service.metrics:
