@@ -5,7 +5,6 @@ page of this name, which a page that is visible asks for every two seconds.
 """
 
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
@@ -31,7 +30,7 @@ from gossamer.dashboard.visitors import ADMIN, Forbidden, Gate, GateAway, TokenG
 from gossamer.telemetry import logs
 from gossamer.web.access import foreign_page_fault
 from gossamer.web.html import Templates
-from gossamer.web.mounts import MountedApp, MountedApps
+from gossamer.web.mounts import MountedApp, MountedApps, path_of_proxy
 from gossamer.web.rates import GuessLimit, TooManyGuesses
 from gossamer.web.static import StaticFiles
 
@@ -41,8 +40,6 @@ _STATIC: Final = f"{ROOT}/static"
 _FORM: Final = "application/x-www-form-urlencoded"
 _PREFIX_HEADER: Final = "X-Forwarded-Prefix"
 """Header in which a proxy before a crawl service names its path. A client that sends it changes its own links only."""
-_PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
-"""Path that a proxy may name. Any other would make links of pages lead elsewhere."""
 _OUTSIDER: Final = Visitor(name="", scope="")
 """Visitor before the login."""
 OWN_ROUTES: Final = {"/": PageRoute("GET", overview.show), "/audit": PageRoute("GET", audit.show, ADMIN)}
@@ -91,7 +88,7 @@ class _SendBrowsersOn:
             request = Request(scope)
             accepted = request.headers.get("accept", "")
             if accepted.lower().startswith("text/html"):
-                prefix = _prefix(request, self._prefix_header)
+                prefix = path_of_proxy(request, self._prefix_header)
                 await RedirectResponse(f"{prefix}{ROOT}/", 303)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -190,7 +187,7 @@ class _Dashboard:
             texts=Texts(language_for(request.headers.get("accept-language", ""))),
             visitor=visitor,
             clients={} if visitor is _OUTSIDER else self._clients(visitor, client),
-            prefix=_prefix(request, self._prefix_header),
+            prefix=path_of_proxy(request, self._prefix_header),
         )
 
     def _clients(self, visitor: Visitor, client: tuple[str, int] | None) -> dict[str, ApiClient]:
@@ -244,9 +241,3 @@ class _Dashboard:
         answer = self._problem(page, 405, page.texts("problem.only_forms"))
         answer.headers.update(getattr(error, "headers", None) or {})
         return answer
-
-
-def _prefix(request: Request, header: str) -> str:
-    """Return the path below which a proxy serves the dashboard. Empty: none is named, or it is not valid."""
-    given = request.headers.get(header, "") if header else ""
-    return given if _PREFIX.fullmatch(given) else ""

@@ -4,11 +4,13 @@ A page that is shown under a strict Content-Security-Policy runs no script, load
 server did not provide, whatever texts of others it contains.
 """
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gossamer.web.bodies import BodyLimit
@@ -23,12 +25,22 @@ FRAMED_POLICY: Final = STRICT_POLICY.replace("frame-ancestors 'none'", "frame-an
 """That of what these pages show in a frame."""
 _BODY_BYTES: Final = 1024 * 1024
 """Longest body of a request to an application with pages."""
+_PROXY_PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
+"""Path that a proxy may name. Any other, such as `//example.com`, would make links of pages lead elsewhere."""
+
+
+def path_of_proxy(request: Request, header: str) -> str:
+    """Return the path below which a proxy serves the pages, as it names it in this header. Empty: there is no such
+    header, or its path is not valid."""
+    given = request.headers.get(header, "").removesuffix("/") if header else ""
+    return given if _PROXY_PATH.fullmatch(given) else ""
 
 
 def page_headers(policy: str = STRICT_POLICY) -> dict[str, str]:
-    """Return the headers of a page with this Content-Security-Policy."""
+    """Return the headers of a page with this Content-Security-Policy, which no cache keeps."""
     # Not no-referrer: with it, browsers call the origin of a page's own form null, and every change would be refused.
     return {
+        "Cache-Control": "no-store",
         "Content-Security-Policy": policy,
         "Cross-Origin-Opener-Policy": "same-origin",
         "Referrer-Policy": "same-origin",
@@ -68,7 +80,7 @@ class MountedApps:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 found = MutableHeaders(scope=message)
-                for name, value in {"Cache-Control": "no-store", **headers}.items():
+                for name, value in headers.items():
                     found.setdefault(name, value)
             await send(message)
 

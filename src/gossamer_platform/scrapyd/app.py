@@ -25,7 +25,7 @@ from gossamer.storage.audit import AuditedChange
 from gossamer.storage.objects import StorageUnavailable
 from gossamer.telemetry import logs
 from gossamer.web.audit import RequestAudit, origin_of
-from gossamer.web.mounts import page_headers
+from gossamer.web.mounts import page_headers, path_of_proxy
 from gossamer.web.rates import client_address
 from gossamer.web.streams import EventStreams
 from gossamer_platform.delivery.crawls import CrawlService
@@ -211,7 +211,7 @@ class ScrapydApp:
     def _frame(self, request: Request) -> PageFrame:
         config = self.config
         host = request.headers.get("host", f"localhost:{config.http_port}")
-        prefix = request.headers.get(config.prefix_header, "")
+        prefix = path_of_proxy(request, config.prefix_header)
         return PageFrame(config, prefix, host, is_manager=self.manager.has_remote_nodes)
 
     async def _page(self, request: Request, path: str) -> Response | None:

@@ -256,6 +256,15 @@ def test_no_web_page_uses_the_password_that_a_browser_knows(server: Scrapyd) -> 
     assert cancel.json()["status"] == "ok"  # the button on /jobs
 
 
+def test_links_of_pages_stay_on_the_server_whatever_prefix_a_client_names(server: Scrapyd) -> None:
+    """A cache could show the page to others."""
+    for prefix, expected in (("/below/", "/below/jobs"), ("//evil.test", "/jobs"), ("https://evil.test", "/jobs")):
+        answer = server.client.get("/", headers={"X-Forwarded-Prefix": prefix})
+        assert f'href="{expected}"' in answer.text
+        assert "evil.test" not in answer.text
+        assert answer.headers["cache-control"] == "no-store"
+
+
 def test_a_page_shows_names_as_text(server: Scrapyd) -> None:
     """What a client chose is no markup."""
     server.deploy(egg(_SPIDERS), project="<b>x")
