@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from cryptography.fernet import Fernet
 from gossamer.control.logins import stored_login
 from gossamer.frontier.base import ClaimResult
 from gossamer.frontier.valkey.logins import StoredLogin, login_claims
-from gossamer.model.crawl import Crawl, CrawlId, Terms, login_pool
+from gossamer.model.crawl import Crawl, CrawlId, Run, Terms, login_pool
 from gossamer.session import service_logins
 from gossamer.session.session_file import read_session_file
 from gossamer.wiring.worker import open_worker
@@ -129,3 +129,46 @@ async def test_an_account_is_kept_while_the_worker_logs_in(
         await until(lambda: bool(service.records()))
     [page] = service.records()
     assert (page.success, page.attempt, door.logins) == (True, 0, 1)
+
+
+async def failed_accounts(service: Service) -> set[str]:
+    stored = (await service.frontier.logins.all())["shop"]
+    return set(await service.frontier.logins.failures("shop", stored))
+
+
+async def test_a_wrong_password_is_not_tried_again_although_the_account_was_lost_meanwhile(
+    service: Service, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door.answer = REFUSED
+    owners, frontier, claim = list[str](), service.frontier, service.frontier.claim
+
+    async def noted(run: Run, tasks: Sequence[str], *, owner: str, seconds: float) -> list[ClaimResult]:
+        owners.append(owner)
+        return await claim(run, tasks, owner=owner, seconds=seconds)
+
+    monkeypatch.setattr(frontier, "claim", noted)
+    async with working(service):
+        await asyncio.wait_for(door.asked.wait(), 60)
+        await frontier.release_claims(login_claims("shop"), ACCOUNT, owner=owners[0])
+        assert await claim(login_claims("shop"), ACCOUNT, owner="other", seconds=60) == [ClaimResult.GRANTED]
+        renewals = len(owners)
+        await until(lambda: len(owners) >= renewals + 2)
+        await frontier.release_claims(login_claims("shop"), ACCOUNT, owner="other")
+        door.opened.set()
+        async with asyncio.timeout(60):
+            while True:
+                if await failed_accounts(service) or door.logins > 1:
+                    break
+                await asyncio.sleep(0.01)
+    assert (await failed_accounts(service), door.logins) == ({"alice"}, 1)
+
+
+async def test_a_worker_that_stops_notes_the_password_that_was_wrong(
+    service: Service, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door.answer = REFUSED
+    async with working(service):
+        await asyncio.wait_for(door.asked.wait(), 60)
+        monkeypatch.setattr(service_logins, "_LOOK_SECONDS", 3600.0)
+        door.opened.set()
+    assert (await failed_accounts(service), door.logins) == ({"alice"}, 1)

@@ -49,8 +49,6 @@ class _LoginUse:
         """Latest time at which requests waited or were in progress."""
         self.is_leasing = False
         """True: requests of its pool are leased."""
-        self.failed_account = ""
-        """Account whose login has failed. Empty: none."""
 
 
 class ServiceLogins:
@@ -101,7 +99,9 @@ class ServiceLogins:
 
     async def close(self) -> None:
         """Store the last cookies, and give the accounts to others. No request is in progress."""
-        for use in self._uses.values():
+        for name, use in self._uses.items():
+            with contextlib.suppress(FrontierError):  # claims end by themselves
+                await self._note_failure(name, use)
             await use.sessions.close()
         self._uses.clear()
 
@@ -144,8 +144,9 @@ class ServiceLogins:
         assert self._keys is not None  # they have opened the login
         store = JarStore(self._frontier, login_jars(name, stored.version), self._keys)
         sessions = WorkerSessions(store, login, claim)
-        use = self._uses[name] = _LoginUse(stored, login, claim, sessions)
-        sessions.on_failure = lambda: self._on_failure(name, use)
+        # Nothing more is leased. The next look ends the use.
+        sessions.on_failure = lambda: self._holder.remove_pool(login_pool(name))
+        self._uses[name] = _LoginUse(stored, login, claim, sessions)
 
     def _open(self, name: str, stored: StoredLogin) -> SiteLogin:
         """Return a login with its secrets. Raises BadInput."""
@@ -161,11 +162,6 @@ class ServiceLogins:
         """Return the accounts that have not failed."""
         failed = await self._frontier.logins.failures(name, stored)
         return [account for account in stored.accounts if account not in failed]
-
-    def _on_failure(self, name: str, use: _LoginUse) -> None:
-        """Lease nothing more by an account whose login has failed. The next look ends its use."""
-        use.failed_account = use.claim.account
-        self._holder.remove_pool(login_pool(name))
 
     async def _renew(self, name: str, use: _LoginUse) -> None:
         """Renew a claim, and lease the requests of the login's pool while there is one."""
@@ -189,12 +185,16 @@ class ServiceLogins:
         """Use a login no more. While requests are in progress, its account is kept, and the next look tries again."""
         use.sessions.is_ending = True
         self._holder.remove_pool(login_pool(name))
-        failure = use.sessions.failure
-        if failure is not None and use.failed_account:
-            # Before the account is free: else another worker would try the same password.
-            noted = LoginFailure(use.stored.version, time.time(), failure.detail)
-            await self._frontier.logins.fail(name, use.failed_account, noted)
-            self._troubles.update(f"{_TROUBLE}{name}", f"The login {name} has failed. {failure.detail}")
+        await self._note_failure(name, use)
         if not use.sessions.in_use:
             del self._uses[name]
             await use.sessions.close()
+
+    async def _note_failure(self, name: str, use: _LoginUse) -> None:
+        """Note the account whose login has failed, if one has. Comes before the account is free: else another worker
+        would try the same password."""
+        failure, account = use.sessions.failure, use.sessions.failed_account
+        if failure is not None and account:
+            noted = LoginFailure(use.stored.version, time.time(), failure.detail)
+            await self._frontier.logins.fail(name, account, noted)
+            self._troubles.update(f"{_TROUBLE}{name}", f"The login {name} has failed. {failure.detail}")

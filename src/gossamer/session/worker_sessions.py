@@ -37,6 +37,8 @@ class WorkerSessions:
         """True: no request begins any more."""
         self.failure: LoginFailed | None = None
         """Reason why this worker fetches nothing more."""
+        self.failed_account = ""
+        """Name of the account whose login has failed. Empty: none."""
         self.on_failure: Callable[[], None] = lambda: None
         """Called when a login has failed."""
 
@@ -68,10 +70,12 @@ class WorkerSessions:
             self._sessions.move_to_end(key)
         return session
 
-    def fail(self, error: LoginFailed) -> None:
-        """Record that a login has failed: this worker fetches nothing more."""
+    def fail(self, error: LoginFailed, session: SiteSession | None) -> None:
+        """Record that the login of a session has failed: this worker fetches nothing more. None: it has no session."""
         if self.failure is None:
             self.failure = error
+            if session is not None and session.account is not None:  # the claim may be lost, or of another one, by now
+                self.failed_account = session.account.name
             self.on_failure()
 
     async def close(self) -> None:

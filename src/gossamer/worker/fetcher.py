@@ -294,6 +294,7 @@ class Fetcher:
         if lease.run.crawl.is_of_service and needs_login != bool(login):  # it was sent while the crawl began
             begun = f"with the login {login}" if login else "without a login"
             return self._fail(attempt, "bad_request", f"its crawl had begun {begun}")
+        session: SiteSession | None = None
         try:
             sessions = self._sessions_of(lease)
             sessions.in_use += 1  # before the login: an account that seems idle is given to another worker
@@ -311,7 +312,7 @@ class Fetcher:
             finally:
                 sessions.in_use -= 1
         except LoginFailed as error:
-            sessions.fail(error)
+            sessions.fail(error, session)
             return self._give_back(attempt)
         except FetchError as error:  # all proxies rest, or the login got no answer
             return self._handle_failure(attempt, error)
@@ -359,7 +360,7 @@ class Fetcher:
                 return fetched, self._fail(attempt, "logged_out", "", fetched)
             session.repeat(request_id)
         except LoginFailed as error:
-            self._sessions_of(attempt.lease).fail(error)
+            self._sessions_of(attempt.lease).fail(error, session)
             return fetched, self._requeue(attempt, Outcome.FORWARDED)
         settlement = Settlement(attempt.lease, Outcome.FORWARDED, payload=attempt.packed_again())
         return fetched, FinishedLease(settlement, size=PAGE_OVERHEAD_BYTES)
