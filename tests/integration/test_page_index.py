@@ -6,8 +6,8 @@ import re
 import sqlite3
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,31 @@ def test_a_page_that_was_missing_once_is_no_change(index: PageIndex) -> None:
     for visit, found in enumerate((LIVE, Found.MISSING, LIVE), 1):
         index.settle([fetch("a.test/x", visit, found, body=7, at=NOW + visit)])
     assert kinds(index) == [("a.test/x", "new")]
+
+
+def test_an_announcement_takes_nothing_back_that_another_process_settles_meanwhile(
+    index: PageIndex, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.settle([fetch("a.test/x", 1, body=1, etag='"a"')])
+    later = fetch("a.test/x", 2, body=2, etag='"b"', at=NOW + 9)
+    monkeypatch.setattr("gossamer.fresh.database._LOCK_SECONDS", 0.1)
+    with closing(PageIndex.open(address, "0123456789abcdef", crawl_id="cli/one")) as other:
+        if "://" in address:
+            other._database.run("SET lock_timeout = 100")
+        trust, waiting = index._trust, [later]
+
+        def trust_while_another_settles(domains: Iterable[int]) -> dict[int, float]:
+            with suppress(SinkError):  # it has to wait for the end of the announcement
+                other.settle([later])
+                waiting.clear()
+            return trust(domains)
+
+        monkeypatch.setattr(index, "_trust", trust_while_another_settles)
+        index.announce({"https://a.test/x": int(NOW) + 5})
+        other.settle(waiting)
+        page = other.page("https://a.test/x")
+    assert page is not None
+    assert (page.facts.etag, page.fetched) == ('"b"', NOW + 9)
 
 
 @pytest.mark.parametrize("found", [LIVE, Found.MISSING, Found.FAILED, Found.NOT_MODIFIED, Found.REDIRECTED])

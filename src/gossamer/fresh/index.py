@@ -521,7 +521,7 @@ class PageIndex:
         keys, due = list(moments), 0
         known: set[int] = set()
         for first in range(0, len(keys), _KEYS_AT_ONCE):
-            with self._database.transaction():
+            with self._database.transaction(locks="changes"):
                 pages = self._load(keys[first : first + _KEYS_AT_ONCE])
                 known |= pages.keys()
                 trust = self._trust({page.domain for page in pages.values()})
