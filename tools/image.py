@@ -28,7 +28,27 @@ TRIED = {
     "platform": ("--version", "node --help", ""),
     "browser": ("--version",),
 }
-"""Commands of each target that are tried. Empty: the default one, which is stopped after ten seconds and ends well."""
+"""Commands of each target that are tried. Empty: the default one, which is stopped after ten seconds and ends well. In
+the image with a browser, a page is rendered, too."""
+_RENDERS = """
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import gossamer
+
+class Site(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<p id=sum></p><script>sum.textContent = 6 * 7</script>")
+
+server = HTTPServer(("127.0.0.1", 0), Site)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+page = gossamer.get(f"http://127.0.0.1:{server.server_port}/", render=True, allow_private=True)
+assert page.css("#sum::text").get() == "42", page.text
+"""
+"""Program that renders a page. It fails if no script of the page ran, or if the browser has no sandbox."""
 _SUITE = "trixie"
 """Debian of the base image, with its version of Python."""
 _NOTES = frozenset({"STOPSIGNAL", "EXPOSE", "VOLUME", "ENTRYPOINT", "CMD"})
@@ -140,12 +160,9 @@ class Image:
         inner = f"{mount}; exec {ROOT}/tools/debian run {whole} sh -ec {shlex.quote(command)}"
         subprocess.run(["unshare", "--mount", "sh", "-ec", inner], env={**os.environ, **environment}, check=True)
 
-    def try_out(self, stage: Stage, arguments: str) -> None:
-        """Run the image's entry point as its user, on a root that cannot be written, with a new /tmp and /data."""
+    def try_out(self, stage: Stage, words: list[str]) -> None:
+        """Run a command as the image's user, on a root that cannot be written, with a new /tmp and /data."""
         whole = self._folder / stage.name / "whole"
-        words = [*json.loads(stage.settings["ENTRYPOINT"]), *shlex.split(arguments)]
-        if not arguments:
-            words = ["timeout", "--preserve-status", "10", *words, *json.loads(stage.settings["CMD"])]
         user = stage.settings["USER"]
         inner = "; ".join(
             [
@@ -154,13 +171,21 @@ class Image:
                 f"mount -t tmpfs -o uid={user.partition(':')[0]} tmpfs {whole}/data",
                 f"mount -t proc proc {whole}/proc",
                 "ip link set lo up",
-                f"exec chroot --userspec={user} {whole} env -i HOME=/home/gossamer PATH=/usr/local/bin:/usr/bin:/bin "
+                # Not by chroot alone: a process in one may make no namespaces, which the browser's sandbox needs.
+                f"cd {whole}; pivot_root . .; umount -l .",
+                f"exec chroot --userspec={user} / env -i HOME=/home/gossamer PATH=/usr/local/bin:/usr/bin:/bin "
                 "GOSSAMER_SERVICE__TOKEN=token "
                 f"sh -ec {shlex.quote('cd /data; exec ' + shlex.join(words))}",
             ]
         )
-        print(f"{stage.name}: {shlex.join(words)}", flush=True)
+        print(f"{stage.name}: {shlex.join(words).partition(chr(10))[0]}", flush=True)
         subprocess.run(["unshare", "--mount", "--pid", "--fork", "--net", "sh", "-ec", inner], check=True)
+
+
+def _default(stage: Stage) -> list[str]:
+    """Return the default command of an image, which is stopped after ten seconds."""
+    words = [*json.loads(stage.settings["ENTRYPOINT"]), *json.loads(stage.settings["CMD"])]
+    return ["timeout", "--preserve-status", "10", *words]
 
 
 def _base() -> Path:
@@ -216,8 +241,11 @@ def main() -> int:
     image = Image(ROOT / ".cache" / "image", stages(DOCKERFILE.read_text()))
     try:
         stage = image.build(target)
+        entry = json.loads(stage.settings["ENTRYPOINT"])
         for arguments in TRIED[target]:
-            image.try_out(stage, arguments)
+            image.try_out(stage, [*entry, *shlex.split(arguments)] if arguments else _default(stage))
+        if target == "browser":
+            image.try_out(stage, [*entry[:-1], "/opt/gossamer/bin/python", "-c", _RENDERS])
     except subprocess.CalledProcessError as error:
         print(f"A step failed with {error.returncode}.", file=sys.stderr)
         return 1
