@@ -9,6 +9,7 @@ import pytest
 from gossamer.errors import BadInput, CrawlRefused, FrontierUnavailable
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.frontier.valkey.keys import home_shard
+from gossamer.frontier.valkey.runs import sweep
 from gossamer.model.crawl import CrawlId, CrawlState, DomainPolicy, Terms
 from gossamer.model.request import Outcome, Settlement
 from gossamer.valkey.scripts import Script
@@ -269,8 +270,7 @@ async def test_a_crawl_that_was_forgotten_here_and_not_there_begins_anew(scene: 
     await scene.work()
     scene.clock.now += 86400 + 60
     commands = scene.quick._commands
-    while await commands.call(home_shard(ONE.token, commands.count), "sweep", 1000, 86_400_000):
-        pass
+    await sweep(commands, home_shard(ONE.token, commands.count), retention_ms=86_400_000)
     assert await scene.quick.crawl_info(ONE) is None
     run = await scene.slow.open_crawl(a_crawl())
     assert run.number == 1

@@ -3,6 +3,7 @@
 import pytest
 
 from gossamer.errors import LeaseLost
+from gossamer.frontier.base import ClaimResult
 from gossamer.model.crawl import CrawlId, CrawlState, Terms
 from gossamer.model.request import MAX_DEATHS, Lease, Outcome, Settlement
 
@@ -183,4 +184,30 @@ async def test_a_command_that_has_the_server_for_itself_waits_for_no_sign_of_lif
     assert lease.deaths == MAX_DEATHS
     for worker in workers:
         await worker.close()
+    await stage.leave()
+
+
+async def test_a_patient_worker_is_dead_for_no_process_before_its_own_time(stage: Stage) -> None:
+    """Processes may have other settings; neither what it has in hand nor its account goes to another."""
+    clock = Clock()
+    patient = await stage.frontier(dead_after_seconds=60.0, clock=clock)
+    hasty = await stage.frontier(dead_after_seconds=10.0, clock=clock)
+    run = await patient.open_crawl(a_crawl("one"))
+    await patient.add(run, PLAIN, [a_batch("a.test", ["page"])], seeds=True)
+    worker = await patient.open_leaseholder(pool="shared", spiders=["link"])
+    assert len(await worker.lease(limit=10)) == 1
+    await worker.heartbeat()
+    other = await hasty.open_leaseholder(pool="shared", spiders=["link"])
+    await other.heartbeat()
+    assert await patient.claim(run, ["account"], owner="patient", seconds=90.0) == [ClaimResult.GRANTED]
+    clock.now += 59.0
+    await other.heartbeat()
+    assert await hasty.maintain() == 0
+    assert await hasty.claim(run, ["account"], owner="hasty", seconds=15.0) == [ClaimResult.HELD_BY_OTHER]
+    clock.now += 2.0
+    assert await hasty.maintain() == 1
+    clock.now += 30.0
+    assert await hasty.claim(run, ["account"], owner="hasty", seconds=15.0) == [ClaimResult.GRANTED]
+    for seat in (worker, other):
+        await seat.close()
     await stage.leave()

@@ -397,9 +397,9 @@ class ValkeyFrontier(FrontierQueries, PolicyStore, EventList):
     ) -> list[ClaimResult]:
         """Claim tasks that one process does once in a crawl, for the process `owner`. Owner "": mark them as done.
 
-        A claim that is not repeated for `seconds` is free again: all processes must pass the same. Returns one answer
-        for each, in order. The frontier remembers the tasks for 30 days after the last call, and forgets them when a
-        fresh run begins."""
+        A claim that is not repeated for `seconds` is free again, or later where a worker may be silent for longer: all
+        processes must pass the same. Returns one answer for each, in order. The frontier remembers the tasks for 30
+        days after the last call, and forgets them when a fresh run begins."""
         token = run.crawl.id.token
         home = home_shard(token, self._commands.count)
         answers = await self._commands.call(

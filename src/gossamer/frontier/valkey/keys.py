@@ -193,6 +193,9 @@ class KeyPattern(StrEnum):
     DEATHS = "deaths"
     """Sorted set: workers that were declared dead and have not called since, by time of death. Rows are deleted after a
     week."""
+    PATIENCE = "patience"
+    """String: longest time, ms, after which a worker that sends heartbeats wants to count as dead. Expires after ten
+    times as long without one."""
     WAITING = "wait:{pool}"
     """Sorted set: idle workers by the time at which they will ask again by themselves. Rows are deleted when the worker
     is woken, the set after an hour."""

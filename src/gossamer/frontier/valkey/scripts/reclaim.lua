@@ -6,14 +6,15 @@
 -- Must hold: a worker leaves `workers` before any of its leases goes back, or it could still settle a request that
 -- another worker has; and the stored form of an entry (entries.lua).
 -- KEYS  1 prefix of the shard's keys (shard: a part of the frontier, the store of requests, on one server)
--- ARGV  1, 2 see include/shard.lua  3 ms after which a silent worker is dead  4 retention ms
+-- ARGV  1, 2 see include/shard.lua  3 ms after which a silent worker is dead, at least; 0: all are
+--       4 retention ms
 --       5 most leases a call  6 worker that leaves, or ""
 --       7 until when silent workers are declared dead: a time of the shard, 0: not at all, "": whenever this runs
 --       8 number of deaths after which a request is given up
 -- Returns { requests put back, 1 when there are more, the shard's time, tokens idle on this shard ... }
 -- Touches (see keys.py) a:{pool}|{spider}|{domain}, app-domains:{spider}|{appid}, app:{appid}, backlog, c:{token},
 --         clock, d:{token}, dead, deaths, egresses, ending, event, events, expiries, groups, h:{token}, idle,
---         idle-until, l:{worker}, later, n, off:{pool}|{spider}, per-egress:{pool}|{spider}, policy,
+--         idle-until, l:{worker}, later, n, off:{pool}|{spider}, patience, per-egress:{pool}|{spider}, policy,
 --         q:{token}|{spider}|{domain}|{priority}, r:{pool}|{spider}|{band}, r:{pool}|{spider}|{band}|{egress},
 --         running:{spider}|{appid}, running:|{appid}, t:{token}, w:{scope}, wait:{pool}, workers, x:{domain},
 --         z:{token}
@@ -30,6 +31,7 @@
 -- include deaths
 -- include check_finished
 local heartbeat, retention, most, leaver = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+heartbeat = heartbeat > 0 and dead_after(heartbeat) or 0
 local latest, deaths_limit = tonumber(ARGV[7]) or INF, tonumber(ARGV[8])
 -- Heartbeats that a worker has to call again before a request is given up because of its death. May be more.
 local DOUBT = 5

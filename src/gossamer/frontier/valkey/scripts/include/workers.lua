@@ -16,3 +16,17 @@ local function is_registered(worker)
   end
   return last
 end
+
+-- Returns the ms after which a silent worker counts as dead: those of the caller, or of the most patient worker that has
+-- sent heartbeats lately. Processes with other settings do not declare it dead.
+local function dead_after(own)
+  return math.max(own, tonumber(redis.call("GET", BASE .. "patience") or 0))
+end
+
+-- Notes the ms after which a worker that sends heartbeats wants to count as dead. They count for ten times as long.
+local function note_patience(own)
+  local known = tonumber(redis.call("GET", BASE .. "patience") or 0)
+  if own > known or (own == known and redis.call("PTTL", BASE .. "patience") < 5 * own) then
+    redis.call("SET", BASE .. "patience", string.format("%.0f", own), "PX", string.format("%.0f", 10 * own))
+  end
+end
