@@ -77,7 +77,7 @@ def test_the_release_of_the_repository_has_every_file_that_is_built() -> None:
 
 def test_nothing_is_uploaded_without_a_tag_and_before_it_was_installed() -> None:
     upload = JOBS["upload"]
-    assert upload["if"] == "startsWith(github.ref, 'refs/tags/v')"
+    assert upload["if"] == "github.event_name == 'push' && startsWith(github.ref, 'refs/tags/v')"
     assert (upload["needs"], JOBS["install"]["needs"]) == (["install", "test"], "build")
     tested = JOBS["test"]["steps"][-1]["run"].split()
     assert {"tests/unit", "tests/servers/wheel"} <= set(tested)
