@@ -16,6 +16,7 @@ import pytest
 
 from gossamer import __version__
 from gossamer.bus.base import Topics
+from gossamer.commit.outlinks import FinishedLease
 from gossamer.commit.retrier import Retrier
 from gossamer.errors import BadInput, SinkError
 from gossamer.fresh.database import open_database
@@ -35,13 +36,16 @@ from gossamer.fresh.page import (
 from gossamer.fresh.rounds import KeptCrawl, RoundPlanner
 from gossamer.fresh.scopes import ScopeChange
 from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
-from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, RevisitRule, Terms
+from gossamer.fresh.visited import IndexedVisits
+from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, RevisitRule, Run, Terms
+from gossamer.model.request import Lease, Outcome, Settlement
 from gossamer.policy.change_dates import FIRST_TRUST
 from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits
 from gossamer.policy.sketches import sketch_of
 from gossamer.policy.urls import fingerprint
 from gossamer.scrapy.fresh_index import FreshIndex, KnownPage, packed_response, unpacked_response
 from gossamer.services.recrawler import Recrawler
+from gossamer.sinks.base import SinkThread
 from gossamer.telemetry.logs import Troubles
 from tests.servers.postgresql import PostgreSql, postgresql
 
@@ -983,6 +987,26 @@ def test_what_is_no_index_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
         assert (path.read_bytes() if path.is_file() else b"") == before
     (tmp_path / "empty").touch()
     PageIndex.open(str(tmp_path / "empty"), "0123456789abcdef", crawl_id="cli/one").close()
+
+
+async def test_a_worker_waits_until_an_index_that_cannot_be_used_is_repaired(tmp_path: Path) -> None:
+    crawl, terms, path = CrawlId("app", "one"), Terms(recrawl=RevisitOptions()), tmp_path / "index.sqlite"
+    path.write_text("no database" * 100)
+    lease = Lease(
+        id=1, worker="worker-1", shard=0, run=Run(Crawl(id=crawl), 1, 1), spider="link", domain="a.test", priority=1,
+        depth=0, attempt=0, deaths=0, url="https://a.test/", payload=None, terms=terms, request_id="", identity=b"",
+        charged=0.0,
+    )  # fmt: skip
+    finished = [FinishedLease(Settlement(lease, Outcome.FETCHED))]
+    visits = IndexedVisits(
+        lambda crawl, terms: PageIndex.open(str(path), crawl.token, crawl_id=str(crawl)), SinkThread("test"), secret=0
+    )
+    with pytest.raises(SinkError, match=r"the page index of app/one cannot be used: .* is something else"):
+        await visits.enter(finished)
+    path.unlink()
+    await visits.enter(finished)
+    assert path.exists()
+    await visits.close()
 
 
 def test_a_damaged_file_says_what_to_do(tmp_path: Path) -> None:

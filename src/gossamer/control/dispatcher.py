@@ -69,11 +69,13 @@ class RequestDispatcher:
         *,
         now: Callable[[], float],
         format_1_0: bool = False,
-        keep_up_to_date: Callable[[Sequence[AdmittedRequest]], Awaitable[None]] | None = None,
+        keep_up_to_date: Callable[[Sequence[AdmittedRequest]], Awaitable[Mapping[CrawlId, RequestRejected]]]
+        | None = None,
     ) -> None:
         """`handlers`: by kind of request, every kind of the reader but CRAWL. `now`: returns epoch seconds.
         `format_1_0`: answers have the format of Scrapy Cluster 1.0 unless the caller of `handle` chooses.
-        `keep_up_to_date`: gets requests with `recrawl` before they are submitted. May raise SinkError."""
+        `keep_up_to_date`: gets requests with `recrawl` before they are submitted, and returns the crawls that cannot be
+        kept up to date, with the reason. May raise SinkError."""
         self._frontier = frontier
         self._reader = reader
         self._validator = validator
@@ -109,9 +111,11 @@ class RequestDispatcher:
         """Submit crawl requests to the frontier. Return the result of each, in order: rejected ones have a
         reason. Raises errors of the frontier; the call may then be repeated with the same objects."""
         faults = await self.check(requests)
+        if self._keep_up_to_date is not None:
+            kept = {at: one for at, one in enumerate(requests) if faults[at] is None and one.terms.recrawl is not None}
+            refused = await self._keep_up_to_date([*kept.values()]) if kept else {}
+            faults = [refused.get(kept[at].crawl.id) if at in kept else fault for at, fault in enumerate(faults)]
         valid = [request for request, fault in zip(requests, faults, strict=True) if fault is None]
-        if self._keep_up_to_date is not None and (kept := [one for one in valid if one.terms.recrawl is not None]):
-            await self._keep_up_to_date(kept)
         submitted = iter(await submit(self._frontier, valid) if valid else [])
         blacklisted = await self._blacklist.among({request.domain for request in valid}) if valid else {}
         results = []

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from gossamer.commit.outlinks import FinishedLease
+from gossamer.errors import BadInput, SinkError
 from gossamer.extract.encoding import is_html
 from gossamer.fresh.index import PageIndex
 from gossamer.fresh.main_text import ContentFacts, body_hash, content_of
@@ -124,8 +125,16 @@ class IndexedVisits:
         page.batches = [*page.batches, *batches.values()]
 
     def _index(self, crawl: CrawlId, terms: Terms) -> PageIndex:
-        """Return the index of a crawl, with the options of its latest request."""
-        index = self._indexes.of(crawl, lambda: self._open_index(crawl, terms))
+        """Return the index of a crawl, with the options of its latest request. Raises SinkError for one that cannot be
+        used, too: the call is repeated until it is repaired."""
+
+        def opened() -> PageIndex:
+            try:
+                return self._open_index(crawl, terms)
+            except BadInput as error:  # the worker would end, and the pages would be fetched again and again
+                raise SinkError(f"the page index of {crawl} cannot be used: {error.fault}") from error
+
+        index = self._indexes.of(crawl, opened)
         assert terms.recrawl is not None
         index.follow(terms.recrawl)
         return index

@@ -98,8 +98,8 @@ class Recrawler:
         self._indexes: dict[str, _KeptIndex] = {}
         self._looked = -_LOOK_SECONDS
         self._others: dict[str, tuple[object, float]] = {}
-        """Indexes of crawls that are not kept up to date, by name: their version, and when they are opened again even
-        if it is still the same."""
+        """Indexes that cannot be used, or of crawls that are not kept up to date, by name: their version, and when they
+        are opened again even if it is still the same."""
 
     async def run_once(self) -> bool:
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
@@ -132,15 +132,20 @@ class Recrawler:
             await asyncio.to_thread(known.index.close)
 
     def _look(self) -> None:
-        """Open the indexes of crawls that are kept up to date. Those of other crawls are opened once, and when they
-        have changed."""
+        """Open the indexes of crawls that are kept up to date. Those of other crawls, and those that cannot be used,
+        are opened once, and when they have changed."""
         versions, now = self._store.versions(), time.monotonic()
         opened = []
         for name, version in versions.items():
             known, until = self._others.get(name, (None, 0.0))
             if name in self._indexes or (known == version and now < until):
                 continue
-            index = self._store.open(name)
+            try:
+                index = self._store.open(name)
+            except BadInput as error:  # the other crawls are visited all the same
+                log.warning("%s %s: %s", logs.INDEX_REFUSED, name, error.fault)
+                opened.append(name)
+                continue
             if (kept := kept_crawl(index)) is not None:
                 self._indexes[name] = _KeptIndex(index, kept)
             else:

@@ -55,6 +55,8 @@ ROUND_LOST: Final = "round_lost"
 SCOPE_ADOPTED: Final = "scope_adopted"
 """URLs of a crawl that is kept up to date were submitted again with another scope: pages were forgotten, and others are
 due, without conditions."""
+INDEX_REFUSED: Final = "index_refused"
+"""The page index of a crawl cannot be used, so the crawl is not kept up to date."""
 BUDGET_TOO_SMALL: Final = "budget_too_small"
 """The budget of a crawl that is kept up to date cannot reach the longest age of its pages; the message has one that
 would."""

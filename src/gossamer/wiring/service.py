@@ -392,10 +392,11 @@ def _check_app_render(
             raise BadInput(f"service.app_render.{appid}: {fault.detail}") from None
 
 
-def _keeper(indexes: IndexStore) -> Callable[[Sequence[AdmittedRequest]], Awaitable[None]]:
-    """Return a function that notes the crawls of requests with `recrawl` in their page indexes."""
+def _keeper(indexes: IndexStore) -> Callable[[Sequence[AdmittedRequest]], Awaitable[dict[CrawlId, RequestRejected]]]:
+    """Return a function that notes the crawls of requests with `recrawl` in their page indexes. It returns those whose
+    index cannot be opened, with the reason."""
 
-    async def keep(requests: Sequence[AdmittedRequest]) -> None:
+    def keep(requests: Sequence[AdmittedRequest]) -> dict[CrawlId, RequestRejected]:
         latest = {
             one.crawl.id: KeptCrawl(crawl=one.crawl, spider=one.spider, priority=one.priority, terms=one.terms)
             for one in requests
@@ -403,9 +404,15 @@ def _keeper(indexes: IndexStore) -> Callable[[Sequence[AdmittedRequest]], Awaita
         seeds: dict[CrawlId, dict[str, Terms]] = {}
         for one in requests:
             seeds.setdefault(one.crawl.id, {})[one.url] = one.terms
-        await asyncio.to_thread(indexes.keep, list(latest.values()), seeds)
+        refused: dict[CrawlId, RequestRejected] = {}
+        for crawl, kept in latest.items():
+            try:
+                indexes.keep([kept], {crawl: seeds[crawl]})
+            except BadInput as error:
+                refused[crawl] = RequestRejected(f"the page index of {crawl} cannot be used: {error.fault}")
+        return refused
 
-    return keep
+    return lambda requests: asyncio.to_thread(keep, requests)
 
 
 def load_plugins() -> tuple[list[RequestKind], dict[str, Handler]]:

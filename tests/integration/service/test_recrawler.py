@@ -200,6 +200,23 @@ async def test_a_crawl_whose_next_run_a_request_begins_first_is_kept_up_to_date(
     await frontier.close()
 
 
+def test_an_index_that_cannot_be_used_stops_only_its_crawl(service: Up, site: Served) -> None:
+    write(site, "whole.html")
+    folder = Path(service.folder) / ".gossamer" / "fresh"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{CrawlId('app', 'broken').token}.sqlite").write_text("no database" * 100)
+    broken = {"crawlid": "broken", "url": f"{site.url}/whole.html", "recrawl": {"min": "1s", "max": "1s"}}
+    refused = submit(service, site, **broken)
+    assert refused.status_code == 409
+    assert "the page index of app/broken cannot be used" in refused.json()["detail"]
+    for fields in (broken, broken | {"crawlid": "whole"}):  # in this order, on the bus
+        request = json.dumps({"appid": "app", "maxdepth": 0, **fields})
+        done = gossamer("feed", request, cwd=service.folder, env={"GOSSAMER_ALLOW_NETWORKS": '["127.0.0.0/8"]'})
+        assert done.returncode == 0, done.stderr
+    until(lambda: site.answers["/whole.html", 304] > 1, "visits of the other crawl")
+    assert httpx.get(f"{service.api}/v1/crawls/app/broken").status_code == 404
+
+
 def announce(service: Up, **body: Any) -> httpx.Response:
     return httpx.post(f"{service.api}/v1/crawls/app/pings/changed", json=body)
 
