@@ -61,6 +61,8 @@ _PRINTABLE = "must be printable, without white space"
 """Rule of the ids, which stands once on the page."""
 _MANY = 4
 """Number of messages from which a field that they share is explained once."""
+_COMBINED = ("crawler", "all")
+"""Statistics that consist of others, whose examples stand on the page."""
 _RECORDS = {"page": PageRecord, "item": ItemRecord}
 """Messages whose fields are those of a record, which records.md explains."""
 _KINDS = {"string": "string", "number": "number", "integer": "integer", "boolean": "boolean", "object": "object"}
@@ -74,8 +76,8 @@ def messages_page() -> str:
         "Every message is one JSON object in UTF-8. Fields and types are those of Scrapy Cluster 1.2, with some added.",
         "Times are epoch seconds. `<prefix>` is the setting `topics.prefix`, by default `demo`. In the name of a",
         "topic, characters of an `<appid>` that are not allowed there become underscores, and a digest is appended.",
-        "The schemas (JSON Schema, draft 2020-12) are in the package, at `gossamer/model/messages/schemas`, one file",
-        "for each message below.",
+        "The schemas (JSON Schema, draft 2020-12) are in the package, at `gossamer/model/messages/schemas`; each",
+        "message below names its file.",
         "",
         "A consumer tells messages apart by their fields: results have `type` (`page` or `item`); events, rejections",
         "and the answers to `stop` and domain requests have `action`; statistics have `stats`; changes have `change`;",
@@ -134,11 +136,11 @@ def _message(name: str, schema: dict[str, Any], newer: dict[str, Any] | None) ->
     """Yield the section of a message. `newer`: the schema that replaced it; its fields are not repeated."""
     yield f"### {schema['title']}"
     yield ""
-    yield f"{schema['description']} Schema: `{name}.json`."
+    yield f"{schema['description']} (`{name}.json`)"
     yield ""
     elsewhere = _shared_rows()
-    others = "Also " + ", ".join(f"`{_field(row)}`" for row in _rows(schema) if row in elsewhere)
-    others += ", [as in many messages](#fields-of-many-messages)."
+    others = ", ".join(f"`{_field(row)}`" for row in _rows(schema) if row in elsewhere)
+    others = f"[Shared](#fields-of-many-messages): {others}."
     if newer:
         elsewhere = _rows(newer)
         others = f"Its other fields are those of [{newer['title']}](#{newer['title'].lower().replace(' ', '-')})."
@@ -152,7 +154,7 @@ def _message(name: str, schema: dict[str, Any], newer: dict[str, Any] | None) ->
         yield from (others, "")
     shown: set[str] = set()
     for example in schema["examples"] if not newer else ():
-        if not shown.issuperset(example):
+        if not shown.issuperset(example) and example.get("stats") not in _COMBINED:
             shown.update(example)
             yield "```json"
             yield json.dumps(example, ensure_ascii=False)
