@@ -296,7 +296,7 @@ class ManagerLink(Protocol):
 
     def fetch(self, artefact: Artefact, target: Path) -> None:
         """Write a copy of an artefact to a new file. Waits for the disk or the network: call it in a thread. Raises
-        OSError."""
+        OSError, or ManagerUnavailable to be called again."""
 
     async def turn(self, asked: NodeTurn) -> NodeOrders:
         """Take jobs and listings, and learn which attempts are to stop. Make one such call at a time."""

@@ -16,13 +16,14 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gossamer.telemetry import logs
 from gossamer_platform.link import (
     Announcement,
+    Artefact,
     AttemptId,
     AttemptLimits,
     AttemptProgress,
@@ -49,7 +50,7 @@ from gossamer_platform.node.listing import LISTING_BYTES, list_spiders
 from gossamer_platform.node.processes import CHILDREN
 from gossamer_platform.node.surroundings import environment_of, user_of, work_folder
 from gossamer_platform.node.uploads import FileUploader
-from gossamer_platform.node.users import NoUserLeft, ProjectUsers
+from gossamer_platform.node.users import NoUserLeft, ProjectUser, ProjectUsers
 from gossamer_platform.outcome import AttemptEnd
 from gossamer_platform.packages import NotAnArtefact
 
@@ -227,9 +228,11 @@ class NodeAgent:
         """Start an attempt in its environment, which is built before if need be. Return as JobAttempt.start does."""
         group_start = time.time() - assignment.group_age  # before the environment, which may take minutes
         user = await asyncio.to_thread(user_of, self._users, assignment)
-        file = await asyncio.to_thread(self._code.file, assignment.artefact, user)
-        own = await self._fetch_input(assignment)
-        async with self._environments.use(assignment.artefact, file) as environment:
+        file = await self._fetch_code(assignment.artefact, user)
+        async with (
+            self._fetched_input(assignment) as own,
+            self._environments.use(assignment.artefact, file) as environment,
+        ):
             job = {
                 "artefact": await asyncio.to_thread(self._code.importable, file),
                 "settings_module": assignment.artefact.settings_module,
@@ -258,21 +261,28 @@ class NodeAgent:
             # From here on a stop goes to the shim: an attempt that may have been started is not given back.
             self._preparing.pop(assignment.id, None)
             started = await asyncio.to_thread(_launch, attempt, command)
-            if own is not None:
-                own.parent.rmdir()
             if assignment.id in self._given_away:
                 attempt.stop(signal.SIGKILL, grace_seconds=0)
             return started
 
-    async def _fetch_input(self, assignment: JobAssignment) -> Path | None:
-        """Return the file with the input of a job. None: it has none."""
+    async def _fetch_code(self, artefact: Artefact, user: ProjectUser | None) -> Path | None:
+        """Return the node's copy of an artefact, as CodeStore.file does."""
+        return await _insist(lambda: asyncio.to_thread(self._code.file, artefact, user))
+
+    @contextlib.asynccontextmanager
+    async def _fetched_input(self, assignment: JobAssignment) -> AsyncIterator[Path | None]:
+        """Give the file with the input of a job, which is deleted in the end unless it was moved. None: there is none."""
         if not assignment.input.digest:
-            return None
-        folder = self._folder / f".input-{assignment.id.job}"  # removed at the start of the next agent, at the latest
-        folder.mkdir(mode=0o700, exist_ok=True)
-        path = folder / f"input{Path(assignment.input.name).suffix}"
-        await _insist(self._link.fetch_input, assignment, path)
-        return path
+            yield None
+            return
+        folder = self._folder / f".input-{assignment.id.job}"
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            path = folder / f"input{Path(assignment.input.name).suffix}"
+            await _insist(self._link.fetch_input, assignment, path)
+            yield path
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, True)
 
     async def _give_back(self, number: AttemptId, attempt: JobAttempt, reason: str) -> None:
         """Return a job that was never started."""
@@ -368,7 +378,7 @@ class NodeAgent:
 
     async def _list_in(self, attempt: JobAttempt, listing: Listing) -> ListingResult:
         user = await asyncio.to_thread(user_of, self._users, listing)
-        file = await asyncio.to_thread(self._code.file, listing.artefact, user)
+        file = await self._fetch_code(listing.artefact, user)
         async with self._environments.use(listing.artefact, file, anew=True) as environment:
             artefact = await asyncio.to_thread(self._code.importable, file)
             job = {"artefact": artefact, "settings_module": listing.artefact.settings_module}

@@ -9,6 +9,7 @@ Copies, because a deployment may replace the original while a job imports from i
 under its final name.
 """
 
+import hashlib
 import os
 import time
 import uuid
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from gossamer_platform.link import Artefact
+from gossamer_platform.node.build import sync
 from gossamer_platform.node.users import ProjectUser
 from gossamer_platform.packages import PackageFile, remove_folder
 
@@ -34,9 +36,12 @@ class CodeStore:
         """`fetch` writes a copy of an artefact to a new file."""
         self._folder = folder
         self._fetch = fetch
+        self._whole: set[Path] = set()
+        """Copies that this process has fetched, or compared with their digests."""
 
     def file(self, artefact: Artefact, user: ProjectUser | None = None) -> Path | None:
-        """Return the node's own copy of the artefact, which only `user` can read. None: there is no artefact."""
+        """Return the node's own copy of the artefact, which only `user` can read. None: there is no artefact. Raises
+        what `fetch` does."""
         if not artefact.digest:
             return None
         folder = self._folder if user is None else self._folder / str(user.uid)
@@ -44,14 +49,25 @@ class CodeStore:
             folder.mkdir(parents=True, exist_ok=True)
             user.let_in(folder)
         kept = folder / f"{artefact.digest}.egg"
-        if not kept.exists():
+        if not self._is_whole(kept, artefact.digest):
             folder.mkdir(parents=True, exist_ok=True)
             new = kept.with_name(f".{uuid.uuid4().hex}")
             self._fetch(artefact, new)
             new.chmod(0o644)
             os.replace(new, kept)
+            self._whole.add(kept)
         os.utime(kept)
         return kept
+
+    def _is_whole(self, kept: Path, digest: str) -> bool:
+        """Return whether a copy is there. One from before a power cut may be there without its content."""
+        try:
+            with kept.open("rb") as file:
+                if kept not in self._whole and hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                    self._whole.add(kept)
+        except FileNotFoundError:
+            return False
+        return kept in self._whole
 
     def importable(self, file: Path | None) -> str:
         """Return the file or folder from which Python imports the code. Empty: there is no artefact. Raises
@@ -67,6 +83,7 @@ class CodeStore:
         new = folder.with_name(f".new-{uuid.uuid4().hex}")
         try:
             package.unpack(new)
+            sync(str(new))  # otherwise a power cut may leave the folder, and not what is in its files
             os.rename(new, folder)
         except FileExistsError:  # another job of the version has just unpacked it
             pass

@@ -153,31 +153,32 @@ class HttpLink:
 
     async def fetch_input(self, assignment: JobAssignment, target: Path) -> None:
         path = f"inputs/{assignment.id.job}"
-        try:
-            await asyncio.to_thread(self._receive, path, assignment.input.digest, target)
-        except OSError as error:
-            if isinstance(error.__context__, httpx.TransportError):
-                raise ManagerUnavailable(str(error)) from None
-            raise
+        await asyncio.to_thread(self._receive, path, assignment.input.digest, target)
 
     def _receive(self, path: str, wanted: str, target: Path) -> None:
-        """Write what the manager has at a path, and whose SHA-256 is `wanted`, into a new file. Raises OSError."""
-        digest, manager = hashlib.sha256(), self._manager
-        try:
-            url = self._url(path, manager)
-            with self._direct.stream("GET", url, headers=self._headers, timeout=_TRANSFER_SECONDS) as response:
-                response.raise_for_status()
-                with target.open("wb") as file:
-                    for part in response.iter_bytes():
-                        digest.update(part)
-                        file.write(part)
-        except httpx.HTTPError as error:
-            self._try_next(manager)
-            target.unlink(missing_ok=True)
-            raise OSError(f"{path} cannot be received: {error}") from None
-        if digest.hexdigest() != wanted:
-            target.unlink()
-            raise OSError(f"{path}: the manager has sent another file than the one that it named")
+        """Write what the manager has at a path, and whose SHA-256 is `wanted`, into a new file. Raises OSError, or
+        ManagerUnavailable to be called again."""
+        digest = hashlib.sha256()
+        with contextlib.ExitStack() as failing:
+            failing.callback(target.unlink, missing_ok=True)
+            try:
+                with (
+                    self._calling(path) as url,
+                    self._direct.stream("GET", url, headers=self._headers, timeout=_TRANSFER_SECONDS) as response,
+                ):
+                    if response.is_error:
+                        response.read()
+                        _check_available(response)
+                    response.raise_for_status()
+                    with target.open("wb") as file:
+                        for part in response.iter_bytes():
+                            digest.update(part)
+                            file.write(part)
+            except httpx.HTTPError as error:
+                raise OSError(f"{path} cannot be received: {error}") from None
+            if digest.hexdigest() != wanted:
+                raise OSError(f"{path}: the manager has sent another file than the one that it named")
+            failing.pop_all()
 
     async def send_part(self, attempt: AttemptId, kind: str, offset: int, content: bytes, lost: bool) -> int:
         """Send bytes of a log or of items; see `uploads.SendPart`."""
@@ -285,13 +286,18 @@ def _shown(response: httpx.Response) -> str:
     return hide_secrets(str(response.url), web=True)
 
 
-def _answer(response: httpx.Response, kind: type[T], *, is_first: bool = False) -> T:
-    """Return the message of a response. Raises ManagerUnavailable or LinkRefused.
+def _check_available(response: httpx.Response, *, is_first: bool = False) -> None:
+    """Raise ManagerUnavailable if the same call may get another answer.
 
     A token that was good may be good again: it is refused for good only at the first call (`is_first`).
     """
     if response.status_code >= 500 or (response.status_code in (401, 403, 429) and not is_first):
         raise ManagerUnavailable(f"{_shown(response)}: status {response.status_code}, {response.text[:200]}")
+
+
+def _answer(response: httpx.Response, kind: type[T], *, is_first: bool = False) -> T:
+    """Return the message of a response. Raises ManagerUnavailable or LinkRefused."""
+    _check_available(response, is_first=is_first)
     try:
         if response.status_code >= 400:
             content = response.json()
