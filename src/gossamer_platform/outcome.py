@@ -49,6 +49,7 @@ _MEANINGS: Final = {
     "file_limit": "Its {} became longer than its limit.",
     "pending_limit": "No node had a free slot for it within its limit.",
     "node_lost": "Its node could not be reached for too long.",
+    "fenced": "Its node heard from no manager for too long, and killed it.",
     "shim_lost": "The process that supervises it was killed, and the job with it.",
     "machine_restarted": "Its machine was restarted while it ran.",
     "no_version": "Its version does not exist any more.",
@@ -68,8 +69,8 @@ class AttemptEnd(Struct, frozen=True):
     finish_reason: str | None = None
     """Reason with which Scrapy closed the spider. None: none was reported."""
     fault: str = ""
-    """Reason why there are no traces, or why the attempt was ended: `shim_lost`, `start_failed: …`, `timed_out`,
-    `out_of_memory`, `file_limit: …`."""
+    """Reason why there are no traces, or why the attempt was ended: `shim_lost`, `start_failed: …`, `fenced`,
+    `timed_out`, `out_of_memory`, `file_limit: …`."""
     ago_seconds: Real = 0.0
     """Time since the end. A duration, because the clocks of two machines differ."""
     stopped: bool = False

@@ -70,6 +70,8 @@ _LOOK_SECONDS: Final = 0.02
 """Pause between two looks for that start."""
 _PROGRESS_AT_ONCE: Final = 50
 """Attempts whose counters one call reports."""
+_ROOM_BYTES: Final = 1024 * 1024
+"""Room that the disk must have for another job to be taken: some times what its folder takes without an input."""
 _RETRY_SECONDS: Final = 1.0
 """Pause before a call is repeated that the manager could not answer."""
 
@@ -78,7 +80,7 @@ class RemoteParts(NamedTuple):
     """Parts that only a node on another machine than its manager needs."""
 
     fence: Path
-    """File with the time after which the shims kill their attempts; see `heartbeat.py`."""
+    """File whose time of change is when the shims kill their attempts; see `heartbeat.py`."""
     uploads: FileUploader | None
     """Sends logs and items to the manager. None: they stay on this machine."""
 
@@ -136,6 +138,8 @@ class NodeAgent:
         self._watches: set[asyncio.Task[None]] = set()
         self._work = asyncio.Event()
         """Set: there may be something to do."""
+        self._had_room = True
+        """True: the disk had room for another job at the last turn."""
         self._listing_slots = asyncio.Semaphore(_LISTINGS)
         self._listing: set[int] = set()
         """Versions whose spiders are being listed."""
@@ -185,7 +189,7 @@ class NodeAgent:
     # --- taking -------------------------------------------------------------------------------------------------------
 
     async def _take_turn(self) -> None:
-        free = max(0, self._slots - len(self._running))
+        free = max(0, self._slots - len(self._running)) if await self._has_room() else 0
         orders = await self._link.turn(NodeTurn(free, list(self._running), sorted(self._listing)))
         for assignment in orders.jobs:
             if assignment.id not in self._running:
@@ -197,6 +201,15 @@ class NodeAgent:
                 self._watch(self._list(listing))
         for order in orders.stops:
             self.stop(order)
+
+    async def _has_room(self) -> bool:
+        """Return whether the folder's disk has room for another job, which would fail without. Log changes."""
+        had_room, self._had_room = self._had_room, await asyncio.to_thread(_free_bytes, self._folder) >= _ROOM_BYTES
+        if had_room and not self._had_room:
+            log.error("the disk of %s is full: this node takes no jobs until there is room", self._folder)
+        elif self._had_room and not had_room:
+            log.warning("the disk of %s has room again: this node takes jobs", self._folder)
+        return self._had_room
 
     async def _run_job(self, assignment: JobAssignment, attempt: JobAttempt) -> None:
         preparing = asyncio.create_task(self._prepare(assignment, attempt))
@@ -271,7 +284,7 @@ class NodeAgent:
 
     @contextlib.asynccontextmanager
     async def _fetched_input(self, assignment: JobAssignment) -> AsyncIterator[Path | None]:
-        """Give the file with the input of a job, which is deleted in the end unless it was moved. None: there is none."""
+        """Give the file with the input of a job, and delete it in the end unless it was moved. None: there is none."""
         if not assignment.input.digest:
             yield None
             return
@@ -394,8 +407,13 @@ class NodeAgent:
         """Stop an attempt, unless that was done. Call this in the agent's event loop."""
         if (attempt := self._running.get(order.id)) is not None and not self._was_stopped_early(order.id):
             for _ in range(order.stops - attempt.stops()):
-                with contextlib.suppress(FileNotFoundError):  # not there yet (the next look stops it), or removed
+                try:
                     attempt.stop(order.signal, grace_seconds=self._times.grace)
+                except FileNotFoundError:  # not there yet (the next look stops it), or removed
+                    return
+                except OSError as error:  # the disk is full, say
+                    log.error("job %d cannot be stopped yet; the next turn tries again: %s", order.id.job, error)
+                    return
 
     def _was_stopped_early(self, number: AttemptId) -> bool:
         """Stop an attempt that has no process yet. Return False if it may have one."""
@@ -411,8 +429,13 @@ class NodeAgent:
             self._given_away.add(number)
             if self._was_stopped_early(number):
                 return
-            with contextlib.suppress(FileNotFoundError):  # not there yet (it is killed when it is), or removed
+            try:
                 attempt.stop(signal.SIGKILL, grace_seconds=0)
+            except FileNotFoundError:  # not there yet (it is killed when it is), or removed
+                pass
+            except OSError as error:  # the disk is full, say
+                log.error("job %d cannot be killed yet; the next heartbeat tries again: %s", number.job, error)
+                self._given_away.discard(number)
 
     def attempts(self) -> list[tuple[AttemptId, AttemptState]]:
         """Return the attempts that run, or whose end is still to be reported. May be called in any thread."""
@@ -421,8 +444,10 @@ class NodeAgent:
     def send_signal(self, number: AttemptId, what: int) -> None:
         """Send a signal to the process of a running attempt that does not stop it."""
         if (attempt := self._running.get(number)) is not None:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 attempt.stop(what, grace_seconds=0, only_signal=True)
+            except OSError as error:
+                log.error("job %d does not get the signal %d: %s", number.job, what, error)
 
     # --- adopting -----------------------------------------------------------------------------------------------------
 
@@ -512,6 +537,10 @@ async def _insist(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
                 log.warning("%s", error)
         await asyncio.sleep(_RETRY_SECONDS)
     raise AssertionError("the loop has no end")
+
+
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
 
 
 def _launch(attempt: JobAttempt, command: Command) -> int:

@@ -64,7 +64,7 @@ class Command(NamedTuple):
     python: str = ""
     """Interpreter for the runner. Empty: that of the node."""
     valid_until: str = ""
-    """File with the time at which the shim kills the attempt (CLOCK_BOOTTIME). Empty: there is no such time."""
+    """File whose time of change is when the shim kills the attempt (CLOCK_BOOTTIME). Empty: there is no such time."""
     input: Path | None = None
     """File that is moved into the attempt's folder. None: there is none."""
     user: ProjectUser | None = None
@@ -78,7 +78,7 @@ def _give(folder: Path, user: ProjectUser, items: str) -> None:
     of the shim's, has an effect on the node.
     """
     user.own(folder / "job.json", 0o400)
-    (folder / "stops").touch(mode=0o640)
+    (folder / "stops").chmod(0o640)
     os.chown(folder / "stops", -1, user.uid)
     own = folder / OWN
     (own / "tmp").mkdir(parents=True)
@@ -133,6 +133,7 @@ class JobAttempt:
             "valid_until": command.valid_until,
         }
         shim.write_json(str(new), "job.json", dict(command.job))
+        (new / "stops").write_text(_stop_line(0, only_signal=True))  # signal 0 has no effect
         environment = {**command.environment, MARK: str(self.folder)}
         if command.user is not None:
             environment["TMPDIR"] = str(self.folder / OWN / "tmp")
@@ -157,9 +158,8 @@ class JobAttempt:
     def stop(self, number: int, *, grace_seconds: float, only_signal: bool = False) -> None:
         """Ask the shim to end the job with this signal, and to kill its tree after the grace. `only_signal`: just send
         the signal."""
-        request = {"signal": number, "grace": grace_seconds, "only_signal": only_signal}
         with (self.folder / "stops").open("a") as file:
-            file.write(json.dumps(request) + "\n")
+            file.write(_stop_line(number, grace_seconds, only_signal=only_signal))
         self._wake_shim()
 
     def stops(self) -> int:
@@ -320,6 +320,10 @@ class JobAttempt:
 
     def _read_text(self, name: str) -> str:
         return (self.folder / name).read_text()
+
+
+def _stop_line(number: int, grace_seconds: float = 0.0, *, only_signal: bool) -> str:
+    return json.dumps({"signal": number, "grace": grace_seconds, "only_signal": only_signal}) + "\n"
 
 
 async def readable(descriptor: int) -> None:

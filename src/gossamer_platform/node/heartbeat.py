@@ -1,11 +1,13 @@
 """Heartbeats of a node: a thread of its own, so that nothing that the node does delays them.
 
 Each heartbeat lists all attempts of the node. Its answer says for each whether it goes on, and for how long the node
-may go without another answer. That time is written to a file, the fence, which every shim reads: a shim kills its
-attempt when the time is over, even if the node itself is frozen or was killed. The time counts from before the call was
-sent, and the manager waits longer, from after it has arrived, before it gives the jobs to other nodes.
+may go without another answer. That time becomes the time of change of a file, the fence, at which every shim looks: a
+shim kills its attempt when the time is over, even if the node itself is frozen or was killed. The time counts from
+before the call was sent, and the manager waits longer, from after it has arrived, before it gives the jobs to other
+nodes.
 
-Fixed: the order above; and that the clock is CLOCK_BOOTTIME, which goes on while the machine is suspended.
+Fixed: the order above; that the clock is CLOCK_BOOTTIME, which goes on while the machine is suspended; and that the
+fence has no content, because a disk that is full takes none, and all jobs would be killed.
 """
 
 import logging
@@ -62,9 +64,14 @@ class NodeHeartbeats:
 
     def _extend(self, asked_at: float, limit_seconds: float) -> None:
         self._limit_seconds = limit_seconds
-        new = self._fence.with_name(f".{self._fence.name}")
-        new.write_text(repr(asked_at + limit_seconds))
-        os.replace(new, self._fence)
+        until = asked_at + limit_seconds
+        try:
+            os.utime(self._fence, (until, until))
+        except FileNotFoundError:  # a new node; the file must not be there with the time of its creation
+            new = self._fence.with_name(f".{self._fence.name}")
+            new.touch()
+            os.utime(new, (until, until))
+            os.replace(new, self._fence)
 
     def _run(self) -> None:
         failed = False

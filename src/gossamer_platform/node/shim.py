@@ -15,11 +15,13 @@ and reads the same files). It uses the standard library only, because the node s
 - `attempt.json` (from the node): `command`, `folder`, `output`, `time_limit` (seconds, or 0 for none),
   `user` (number of the user and group that the process gets, or 0 for the shim's own), `memory_limit` (bytes of the
   whole tree, or 0 for none), `file_limit` (bytes of `output`, and of the file `items`, or
-  0 for none), `open_files_limit` (of each process, or 0 for the shim's own), `valid_until` (a file, or "").
+  0 for none), `open_files_limit` (of each process, or 0 for the shim's own), `valid_until` (a file whose time of
+  change is when the attempt must end, in seconds of CLOCK_BOOTTIME, or "").
 - `shim.json`: who owns the attempt. It is linked, not written, so that of the shim and a node that revokes the attempt
   exactly one succeeds. Nothing runs before the shim owns it.
 - `started.json`: the process runs.
-- `stops` (from the node): one JSON object a line for each stop; the signal SIGUSR1 announces it.
+- `stops` (from the node): one JSON object a line for each stop; the signal SIGUSR1 announces it. The first line is no
+  stop: it is there so that the file has room for more on a disk that has none.
 - `exit.json`: the process tree is gone; this is how the main process ended.
 
 Fixed: the order of these files, on which it depends that no attempt runs twice; and that exit.json is written only when
@@ -254,10 +256,9 @@ class Shim:
         if not path:
             return False
         try:
-            with open(path) as file:
-                return now() >= float(file.read())
-        except (OSError, ValueError):
-            return False  # the file is being written for the first time
+            return now() >= os.stat(path).st_mtime
+        except OSError:
+            return False
 
     def _measure(self) -> None:
         """End the attempt if it uses more memory than it may, or has written too much."""

@@ -36,6 +36,8 @@ class StandInManager:
         """Calls for the artefact that are not answered yet."""
         self.fetched: list[Path] = []
         self.inputs: list[Path] = []
+        self.asked: asyncio.Queue[int] = asyncio.Queue()
+        """Free slots of each turn."""
         self.reports: asyncio.Queue[NodeReport] = asyncio.Queue()
 
     async def register(self, node: Announcement) -> Mapping[AttemptId, bool]:
@@ -49,6 +51,7 @@ class StandInManager:
         self.fetched.append(target)
 
     async def turn(self, asked: NodeTurn) -> NodeOrders:
+        self.asked.put_nowait(asked.free)
         given = self._jobs[: asked.free]
         self._jobs = self._jobs[asked.free :]
         return NodeOrders(given)
@@ -104,3 +107,20 @@ async def test_the_input_of_a_job_that_cannot_be_started_is_deleted(manager: Sta
         [given] = manager.inputs
         assert not given.parent.exists()
         assert not list((tmp_path / "attempts").glob(".input*"))
+
+
+async def test_a_node_without_room_for_a_job_takes_none(
+    manager: StandInManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(agents, "_ROOM_BYTES", 2**62)
+    async with _running(manager, tmp_path) as agent:
+        assert await manager.asked.get() == 0
+        agent.wake()
+        assert await manager.asked.get() == 0
+        assert manager.reports.empty()
+        monkeypatch.setattr(agents, "_ROOM_BYTES", 0)
+        agent.wake()
+        assert await manager.asked.get() == 1
+        assert isinstance(await manager.reports.get(), Ended)
+    said = [record.getMessage() for record in caplog.records if "the disk of" in record.getMessage()]
+    assert ["takes no jobs" in text for text in said] == [True, False]
