@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from gossamer.controls import without_controls
+
 # Names of log events. Names may be added, never changed.
 # Words: a worker is a process that fetches pages, a spider the code that reads them. The frontier is the cluster's
 # queue of requests, divided into shards. A lease is a request that a worker holds. A run is one life of a crawl.
@@ -94,11 +96,20 @@ def set_up(level: str = "ERROR", *, style: str = "human") -> None:
     where there is one, and the fields that the caller passed as `extra`.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_json_formatter() if style == "json" else logging.Formatter(_FORMAT))
+    handler.setFormatter(_json_formatter() if style == "json" else _LineFormatter(_FORMAT))
     handler.setLevel(level.upper())  # on the handler, so that an embedding program still receives the other records
     root = logging.getLogger("gossamer")
     root.handlers[:] = [handler]  # in place of the handler of an earlier call
     root.setLevel(min(handler.level, logging.WARNING))  # warnings always reach an embedding program
+
+
+class _LineFormatter(logging.Formatter):
+    """Formats a log record for people. A message, or the error of a traceback, may have the text of a site, a hub or a
+    client: it acts on no terminal, and none of its lines can be taken for another record, because they are indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as a line, with further lines below it."""
+        return without_controls(super().format(record)).replace("\n", "\n    ")
 
 
 def shows_warnings() -> bool:
