@@ -19,6 +19,7 @@ import msgspec
 
 from gossamer.errors import BadInput, OutputClosed, SinkError
 from gossamer.model import DATA_DIR
+from gossamer.model.csv_rows import OTHER_FIELDS
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.net.credentials import hide_secrets
 from gossamer.policy.words import counted
@@ -29,15 +30,7 @@ from gossamer.sinks.read import Source
 from gossamer.sinks.remote import RemoteFile
 from gossamer.sinks.spool import require_parquet, write_parquet
 from gossamer.sinks.stores.address import StoreAddress, is_store
-from gossamer.sinks.tables import (
-    BEGIN_OF_ARRAY,
-    END_OF_ARRAY,
-    OTHER_FIELDS,
-    PAGE_COLUMNS,
-    CsvRows,
-    find_columns,
-    json_element,
-)
+from gossamer.sinks.tables import BEGIN_OF_ARRAY, END_OF_ARRAY, PAGE_COLUMNS, CsvRows, find_columns, json_element
 from gossamer.sinks.warc import rebuilt_exchange
 from gossamer.storage.files import flush, flush_folder, make_folder
 
@@ -343,7 +336,7 @@ class _Export:
 
     def _write_csv(self, stream: BinaryIO) -> None:
         columns = PAGE_COLUMNS if self._kind == "pages" else self._survey.columns
-        rows = CsvRows("pages" if self._kind == "pages" else "items", columns, guard=self._options.csv_guard)
+        rows = CsvRows(columns, guard=self._options.csv_guard)
         stream.write(rows.header())
         for output in self._chosen():
             stream.write(rows.row(output.record))

@@ -373,7 +373,7 @@ def _appendable(output: _Opened, tables: TableOptions) -> FileFormat | None:
     columns = PAGE_COLUMNS if output.kind == "pages" else tables.columns
     if columns is None:
         return None
-    return csv_format(CsvRows("pages" if output.kind == "pages" else "items", columns, guard=tables.csv_guard))
+    return csv_format(CsvRows(columns, guard=tables.csv_guard))
 
 
 def _build(output: _Opened, tables: TableOptions) -> "Build":

@@ -21,13 +21,14 @@ import msgspec
 import zstandard
 
 from gossamer.errors import BadInput
+from gossamer.model.csv_rows import OTHER_FIELDS
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.framing import GZIP_MAGIC, ZSTD_MAGIC, ZSTD_SKIPPABLE_MAGIC_REST, Framing, GzipMembers, ZstdFrames
 from gossamer.sinks.framing import PlainLines as PlainLinesFraming
 from gossamer.sinks.jsonl import decode_line
 from gossamer.sinks.open import CSV, JSON, PARQUET, SQLITE, ending_of
 from gossamer.sinks.spool import pa, pq, require_parquet
-from gossamer.sinks.tables import OTHER_FIELDS, PAGE_URL, csv_rows
+from gossamer.sinks.tables import PAGE_URL, csv_rows
 from gossamer.sinks.warc import WarcRecords, read_pages
 from gossamer.storage import sqlite
 

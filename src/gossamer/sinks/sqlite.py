@@ -17,13 +17,14 @@ from typing import Any, Literal
 import msgspec
 
 from gossamer.errors import BadInput, SinkError, SinkFull
+from gossamer.model.csv_rows import MAX_COLUMNS, OTHER_FIELDS
 from gossamer.model.json_codec import encode_value, to_json_types
 from gossamer.model.record import Output, PageRecord
 from gossamer.sinks.append import translate_os_errors
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.stores.rows import ITEM_KEYS, ITEM_ORIGIN, PAGE_FIELDS, item_row, page_row
-from gossamer.sinks.tables import MAX_COLUMNS, OTHER_FIELDS, PAGE_URL, Record
+from gossamer.sinks.tables import PAGE_URL, Record
 from gossamer.storage import sqlite
 from gossamer.storage.files import flush, flush_folder, make_folder
 

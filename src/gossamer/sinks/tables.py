@@ -10,7 +10,6 @@ and `_once`, without which a kill between two steps would add a spool's records 
 import hashlib
 import io
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import msgspec
 
 from gossamer.errors import BadInput, SinkError
-from gossamer.model.json_codec import encode_value, to_json_types
+from gossamer.model.csv_rows import add_columns, csv_row, guarded_row, unguarded, with_others
+from gossamer.model.json_codec import encode_value
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.option_names import named
 from gossamer.sinks.framing import RECENT, FileFormat, Tail, chunks_at, first_nul
@@ -47,11 +47,6 @@ PAGE_COLUMNS = tuple(
 name, but a crawl cannot continue a file with other columns."""
 PAGE_URL = "page_url"
 """First column of items: the URL of the page. Fixed: users select it by name."""
-OTHER_FIELDS = "other_fields"
-"""Column that holds, as a JSON object, the fields of an item that have no column. Fixed: users read it by name."""
-MAX_COLUMNS = 900
-"""Maximum number of columns for the fields of items. Must stay below 999, the number of values that an old SQLite takes
-in one statement, with room for the other columns."""
 _COPIED_BYTES = 1 << 20
 """Bytes that are copied at once. More take memory, fewer take longer."""
 _HEADER_BYTES = 1 << 20
@@ -79,41 +74,16 @@ def item_fields(record: ItemRecord) -> dict[str, Any]:
 
 # --- rows of CSV ------------------------------------------------------------------------------------------------------
 
-_NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
-"""Cells that are written in quotes. May match more; those with a comma, a quote or a line break must match (RFC
-4180)."""
-_FORMULA = re.compile("\\s*[=+\\-@＝＋－＠]|[\t\r\n]")
-"""Beginnings of cells that spreadsheets run as formulas, after OWASP's page on CSV injection. None may be removed: the
-names of settings promise this protection."""
-
-_PLAIN = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?|true|false", re.IGNORECASE)
-"""Cells that are written without quotes where all text has them: numbers. May match less."""
-
-
-def _quoted(text: str) -> str:
-    """Return a cell in quotes."""
-    return '"' + text.replace('"', '""') + '"'
-
-
-def _guarded(text: str) -> str:
-    """Return a cell of text that is no formula. In quotes, no spreadsheet takes a semicolon or tab as its end."""
-    return _quoted(f"'{text}" if _FORMULA.match(text) else text) if text else ""
-
 
 class CsvRows:
-    """Encoder of records as rows of one CSV file (RFC 4180, in UTF-8, with a newline at the end of rows).
+    """Encoder of records as rows of one CSV file (model/csv_rows.py). A field that is missing becomes an empty cell."""
 
-    Arrays and objects become JSON text, true and false these words, and a field that is missing or null an empty cell.
-    """
-
-    def __init__(self, kind: Literal["pages", "items"], columns: Sequence[str], *, guard: bool) -> None:
+    def __init__(self, columns: Sequence[str], *, guard: bool) -> None:
         """`guard`: see `TableOptions.csv_guard`. Fields without a column go to the column `OTHER_FIELDS`, if there is
         one."""
         self.columns = tuple(columns)
-        self._kind = kind
         self._guard = guard
         self._known = frozenset(columns)
-        self._collects = kind == "items" and OTHER_FIELDS in self._known  # fields without a column, in one cell
 
     def header(self) -> bytes:
         """Return the row of column names."""
@@ -128,46 +98,17 @@ class CsvRows:
         if isinstance(record, PageRecord):
             values = [getattr(record, name, None) for name in self.columns]
             return self.cells([None if value in ([], {}) else value for value in values])
-        fields = item_fields(record)
-        if self._collects and not self._known.issuperset(fields):
-            fields[OTHER_FIELDS] = {name: fields[name] for name in fields if name not in self._known}
+        fields = with_others(item_fields(record), self._known)
         return self.cells([fields.get(name) for name in self.columns])
 
     def cells(self, values: Sequence[object]) -> bytes:
         """Return a row of these values."""
-        cells = [self._cell(value) for value in values]
-        line = ",".join(cells) if cells != [""] else '""'  # readers skip an empty line
-        try:
-            return f"{line}\n".encode()
-        except UnicodeEncodeError:
-            return f"{to_json_types(line)}\n".encode()
-
-    def _cell(self, value: object) -> str:
-        """Return a value as a cell, in quotes if it needs them."""
-        text = cell_text(value)
-        is_number = isinstance(value, bool | int | float)
-        if self._guard and not is_number:
-            return _guarded(text)
-        return _quoted(text) if _NEEDS_QUOTES.search(text) else text
+        return csv_row(values, guard=self._guard)
 
     def copied(self, cells: Sequence[str]) -> bytes:
         """Return a row of an existing file of the same form, with empty cells for the columns that it lacks."""
         cells = [*cells, *[""] * (len(self.columns) - len(cells))]
-        if not self._guard:
-            return self.cells(cells)
-        return ",".join([cell if _PLAIN.fullmatch(cell) else _guarded(cell) for cell in cells]).encode() + b"\n"
-
-
-def cell_text(value: object) -> str:
-    """Return a value as the text of a cell, without NUL."""
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd")
-    if value is None:
-        return ""
-    encoded = encode_value(value).decode()
-    if encoded.startswith('"'):  # a date, for example, is text in JSON
-        return str(msgspec.json.decode(encoded)).replace("\0", "\ufffd")
-    return "" if encoded == "null" else encoded
+        return guarded_row(cells) if self._guard else self.cells(cells)
 
 
 class CsvFraming:
@@ -233,7 +174,7 @@ def read_header(path: Path, *, guard: bool = False) -> list[str]:
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         beginning = stream.read(_HEADER_BYTES)
     names = next(csv_rows(io.StringIO(beginning, newline="")), [])
-    return [name[1:] if guard and name[:1] == "'" and _FORMULA.match(name[1:]) else name for name in names]
+    return [unguarded(name) for name in names] if guard else names
 
 
 def has_only_header(path: Path, *, own: bool = False) -> bool:
@@ -334,7 +275,7 @@ def _build_csv(kind: Literal["pages", "items"], options: TableOptions, existing:
         columns: Sequence[str] = PAGE_COLUMNS
     else:
         columns = options.columns or find_columns(read_records(spool), before)
-    rows = CsvRows(kind, columns, guard=options.csv_guard)
+    rows = CsvRows(columns, guard=options.csv_guard)
     if existing is not None and before == list(columns):
         _copy_rows(existing, out)
     else:
@@ -352,13 +293,8 @@ def find_columns(records: Iterable[Record], before: Sequence[str] = ()) -> list[
     """
     columns = dict.fromkeys([*before] or [PAGE_URL])  # a set that keeps the order
     for record in records:
-        for name in record.item if isinstance(record, ItemRecord) else ():
-            if name in columns:
-                continue
-            if len(columns) >= MAX_COLUMNS:
-                columns[OTHER_FIELDS] = None
-                return list(columns)
-            columns[name] = None
+        if isinstance(record, ItemRecord) and not add_columns(columns, record.item):
+            break
     return list(columns)
 
 

@@ -233,6 +233,9 @@ def print_items(
     target: targets.Target = None,
     project: targets.Project = None,
     form: Annotated[str, option("--format", metavar="|".join(_FORMATS), help="Format of the items.")] = _FORMATS[0],
+    csv_guard: Annotated[
+        bool, option("--csv-guard", help="Write a single quote before cells that a spreadsheet would run as a formula.")
+    ] = False,
     attempt: Attempt = 0,
 ) -> None:
     """Print the items of a job; of a group, those of all its jobs.
@@ -243,10 +246,12 @@ def print_items(
         raise BadInput(
             f"--format: there is no format {form!r:.40}. Write {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}."
         )
+    if csv_guard and form != "csv":
+        raise BadInput(f"--csv-guard: {form} has no cells. Write --format csv, or omit the option.")
     client = targets.connect_platform(target, targets.here())
     if (group := group_number(identity)) is None:
         number = _find_job(client, identity, project)["id"]
-        terminal.print_parts(client.read(f"/jobs/{number}/items.{form}", attempt=attempt))
+        terminal.print_parts(client.read(f"/jobs/{number}/items.{form}", attempt=attempt, csv_guard=csv_guard or None))
         _exit_if_items_are_missing(client, [client.job(number)] if attempt == 0 else [])
         return
     if form != _FORMATS[0] or attempt:

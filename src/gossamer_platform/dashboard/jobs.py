@@ -130,7 +130,8 @@ async def export_items(page: DashboardPage) -> Response:
     if form not in EXPORTS:
         raise ApiRefused(404, page.texts("problem.no_page"))
     conditions = _conditions(page)
-    call = ApiCall("GET", f"/v1/jobs/{row_number(page, page.query)}/items.{form}", {"filter": conditions})
+    query = {"filter": conditions, "csv_guard": "true"}  # spreadsheets open what a browser has downloaded
+    call = ApiCall("GET", f"/v1/jobs/{row_number(page, page.query)}/items.{form}", query)
     return page.pass_on(await page.platform.stream(call))
 
 

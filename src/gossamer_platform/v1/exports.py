@@ -4,14 +4,13 @@ Waits for the disk or the network: take the pieces in a thread. Fixed: the forma
 write.
 """
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
+from gossamer.model.csv_rows import add_columns, csv_row, with_others
 from gossamer.model.json_codec import encode_value
 from gossamer_platform.v1.item_filter import ItemFilter
 from gossamer_platform.v1.items import ItemReader
@@ -33,6 +32,8 @@ class ItemSelection(NamedTuple):
     limit: int | None = None
     """Largest number of items. None: all."""
     filters: Sequence[ItemFilter] = ()
+    csv_guard: bool = False
+    """True: no cell of a CSV file can be a formula of a spreadsheet."""
 
     def items(self) -> Iterator[Any]:
         """Yield the items."""
@@ -88,28 +89,21 @@ def _as_json(selection: ItemSelection) -> Iterator[bytes]:
 
 
 def _as_csv(selection: ItemSelection) -> Iterator[bytes]:
-    """Write one column for each field that any item has, in the order in which they occur first."""
+    """Write one column for each field that any item has, in the order in which they occur first, and one for all others
+    if there are too many."""
     columns: dict[str, None] = {}
     for item in selection.items():
-        columns.update(dict.fromkeys(_fields(item)))
+        if not add_columns(columns, _fields(item)):
+            break
         yield b""  # so that a piece ends after some items here, too
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(columns), extrasaction="ignore")
-    writer.writeheader()
+    yield csv_row(list(columns), guard=selection.csv_guard)
     for item in selection.items():
-        writer.writerow({name: _cell(value) for name, value in _fields(item).items()})
-        yield buffer.getvalue().encode()
-        buffer.seek(0)
-        buffer.truncate()
-    yield buffer.getvalue().encode()
+        fields = with_others(_fields(item), columns)
+        yield csv_row([fields.get(name) for name in columns], guard=selection.csv_guard)
 
 
-def _fields(item: Any) -> Mapping[str, Any]:
+def _fields(item: Any) -> dict[str, Any]:
     return item if isinstance(item, dict) else {"value": item}
-
-
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
 def _as_xml(selection: ItemSelection) -> Iterator[bytes]:

@@ -121,13 +121,17 @@ async def export_items(
     start: _ItemNumber = 0,
     count: Annotated[int | None, Query(ge=1, lt=2**63, description="Largest number of items. Absent: all.")] = None,
     filters: _Filters = None,
+    csv_guard: Annotated[
+        bool, Query(description="Write a single quote before cells of CSV that a spreadsheet would run as a formula.")
+    ] = False,
 ) -> StreamingResponse:
     """Return all items, or those that are asked for, in one of the formats, however many they are."""
     conditions, row = parse_filters(filters or ()), await visible_job(client, job_id)
     if form not in EXPORTS:
         raise NotFound(f"there is no format {form}; there are {', '.join(EXPORTS)}")
     reader = await in_reader(ItemReader, client.context.files, row, attempt)
-    content = await begun(export(form, ItemSelection(reader, start, count, conditions)), is_export=True)
+    selection = ItemSelection(reader, start, count, conditions, csv_guard)
+    content = await begun(export(form, selection), is_export=True)
     # Not the job's name, which may have any character.
     headers = {**_FILE_HEADERS, "Content-Disposition": f'attachment; filename="job-{job_id}.{form}"'}
     return StreamingResponse(content, headers=headers, media_type=EXPORTS[form])

@@ -2,6 +2,9 @@
 complete; changes are made; and what each visitor may see and do."""
 
 import asyncio
+import csv
+import io
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -404,6 +407,25 @@ async def test_a_condition_for_items_may_have_a_comma(
     assert "No item fits. Conditions have the forms <code>price=10</code>" in none
     export = unescape(re.findall(r'href="([^"]*form=csv[^"]*)"', page)[0])
     assert (await client.get(export)).text.splitlines()[1:] == ['"shoe, red",9']
+
+
+async def test_a_table_of_items_has_no_formulas_and_a_bounded_number_of_columns(
+    client: httpx.AsyncClient, database: StateDatabase, tmp_path: Path
+) -> None:
+    await database.write(_fill)
+    file = tmp_path / f"items/{_PROJECT}/s/name.attempt-2.jl"
+    file.parent.mkdir(parents=True)
+    lines: list[dict[str, object]] = [{"name": "=1+1", "price": -1}]
+    lines += [{str(number): number for number in range(start, start + 600)} for start in (0, 600)]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    exported = (await client.get("/ui/job/export", params={"id": "1", "form": "csv"})).text
+    header, first, *_ = exported.splitlines()
+    assert (header.split(",")[:2], first[:10]) == (['"name"', '"price"'], '"\'=1+1",-1')
+    *_, last = csv.DictReader(io.StringIO(exported))
+    assert len(last) == 901
+    assert json.loads(last["other_fields"]) == {str(number): number for number in range(898, 1200)}
+    plain = (await client.get("/v1/jobs/1/items.csv")).text
+    assert plain.splitlines()[1].startswith("=1+1,-1,")
 
 
 async def test_the_pages_that_clients_of_scrapyd_read_stay_and_lead_to_the_dashboard(

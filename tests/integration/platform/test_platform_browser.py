@@ -174,7 +174,7 @@ def test_a_newcomer_deploys_runs_schedules_and_shares_a_project(chromium: Browse
         chromium.wait("document.querySelector('.state.finished')")
         chromium.click("nav.tabs a:last-child", "document.querySelectorAll('.items tbody tr').length === 40")
         csv = chromium.evaluate("fetch(document.querySelector('.exports a').href).then(answer => answer.text())")
-        assert csv.splitlines()[1] == "Running shoe 0,49.9,https://shop.example/shoes/0"
+        assert csv.splitlines()[1] == '"Running shoe 0",49.9,"https://shop.example/shoes/0"'
         chromium.open(f"{root}/job?id=1")
         chromium.wait("document.querySelector('#cause')")
         cause = chromium.evaluate("document.querySelector('.fault > pre').textContent")

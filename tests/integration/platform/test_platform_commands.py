@@ -158,6 +158,9 @@ def test_a_job_is_scheduled_followed_and_its_items_are_read(project: Project) ->
     number = str(job["id"])
     assert project.run("jobs", "items", number).stdout == '{"number": 0}\n{"number": 1}\n'
     assert project.run("jobs", "items", number, "--format", "csv").stdout.split() == ["number", "0", "1"]
+    guarded = project.run("jobs", "items", number, "--format", "csv", "--csv-guard").stdout
+    assert guarded.split() == ['"number"', "0", "1"]
+    assert "Write --format csv" in project.run("jobs", "items", number, "--csv-guard", code=2).stderr
     assert "Spider opened" in project.run("jobs", "log", job["name"]).stdout
     again = project.json("jobs", "rerun", number, "--wait")
     assert (again["arguments"], again["state"]) == ({"n": "2"}, "finished")

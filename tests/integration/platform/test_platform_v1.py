@@ -110,7 +110,7 @@ def test_items_in_every_format(server: Scrapyd) -> None:
     assert json.loads(exported["json"]) == items
     assert list(csv.DictReader(io.StringIO(exported["csv"].decode()))) == [
         {"a": "1", "name": "x", "b": ""},
-        {"a": "2", "name": "", "b": '["<&>", null]'},
+        {"a": "2", "name": "", "b": '["<&>",null]'},
     ]
     fields = ElementTree.fromstring(exported["xml"]).findall("./item[2]/field")
     assert [field.get("name") for field in fields] == ["a", "b"]

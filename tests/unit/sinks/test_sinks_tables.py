@@ -51,7 +51,7 @@ def rows_of(path, query):
 def test_cells_of_any_text_are_read_back_by_pythons_reader(rows):
     width = max(map(len, rows))
     rows = [[*row, *[""] * (width - len(row))] for row in rows]
-    encoder = CsvRows("items", [str(number) for number in range(width)], guard=False)
+    encoder = CsvRows([str(number) for number in range(width)], guard=False)
     text = b"".join(map(encoder.cells, rows)).decode()
     # Lone surrogates and NUL cannot be in such a file; a cell of whitespace alone is kept.
     expected = [[cell.replace("\0", "\ufffd") for cell in row] for row in rows]
@@ -60,7 +60,7 @@ def test_cells_of_any_text_are_read_back_by_pythons_reader(rows):
 
 @given(st.lists(st.text(alphabet='a,"\n\r; ', max_size=9), min_size=1, max_size=5), st.data())
 def test_a_torn_file_is_cut_after_its_last_whole_row(cells, data):
-    encoder = CsvRows("items", ["a", "b"], guard=False)
+    encoder = CsvRows(["a", "b"], guard=False)
     rows = [encoder.cells([cell, cell]) for cell in cells]
     whole = b"".join(rows)
     size = data.draw(st.integers(0, len(whole)))
@@ -89,7 +89,7 @@ class closing_fd:  # noqa: N801
 def test_a_quote_at_the_end_of_a_piece_is_no_end_of_a_row(monkeypatch):
     """Pieces are read from the file; a cell that is longer than a piece hides its newlines in all of them."""
     cell = ("x" * 50 + '"\n') * 5000
-    row = CsvRows("items", ["a"], guard=False).cells([cell])
+    row = CsvRows(["a"], guard=False).cells([cell])
     with closing_fd(b"a\n" + row + row[: len(row) // 2]) as fd:
         size = 2 + len(row) + len(row) // 2
         assert CsvFraming().tail(fd, 0, size, verify=True).end == 2 + len(row)

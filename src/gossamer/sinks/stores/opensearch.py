@@ -17,10 +17,10 @@ from opensearchpy.exceptions import ConnectionError as Unreachable
 from opensearchpy.exceptions import NotFoundError, OpenSearchException, RequestError, TransportError
 
 from gossamer.errors import BadInput, SinkError, SinkFull
+from gossamer.model.csv_rows import OTHER_FIELDS
 from gossamer.model.json_codec import encode_value
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import ColumnKind, RefusedRow, Row, StoreTable, key_text, split_keyless
-from gossamer.sinks.tables import OTHER_FIELDS
 
 _REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Bytes of one request from which the next documents go into another one. Up to the 100 MB that a server takes by

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from gossamer.model.csv_rows import OTHER_FIELDS
 from gossamer.model.json_codec import to_json_types
 from gossamer.model.record import ItemRecord, PageRecord
-from gossamer.sinks.tables import OTHER_FIELDS, PAGE_URL, item_fields
+from gossamer.sinks.tables import PAGE_URL, item_fields
 
 Row = dict[str, Any]
 """Values by column. A value is what JSON can represent, or an object that has a text."""

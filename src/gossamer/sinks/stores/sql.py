@@ -13,9 +13,9 @@ from enum import Enum, auto
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gossamer.errors import BadInput, SinkError, SinkFull
+from gossamer.model.csv_rows import OTHER_FIELDS
 from gossamer.sinks.stores.address import StoreAddress
 from gossamer.sinks.stores.rows import ColumnKind, RefusedRow, Row, StoreTable, split_keyless
-from gossamer.sinks.tables import OTHER_FIELDS
 
 T = TypeVar("T")
 
