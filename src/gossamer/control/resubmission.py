@@ -9,6 +9,7 @@ import msgspec
 
 from gossamer.model.crawl import Crawl, QueryOrder, Terms, login_of
 from gossamer.model.logouts import NEVER_FOLLOWED
+from gossamer.model.messages.secret_fields import SECRET_FIELDS
 from gossamer.model.rendering import written_step
 from gossamer.policy.secrets import SecretHeaders
 
@@ -70,9 +71,8 @@ def request_of(crawl: Crawl, terms: Terms, *, spider: str) -> RepeatedSubmission
     headers = {name: value for name, value in (terms.headers or {}).items() if name.lower() not in secrets.names}
     if headers:
         request["headers"] = headers
-    lacks = {
-        "cookie": terms.cookie, "proxy": terms.proxy, "extract": terms.extract,
-        "headers": len(headers) < len(terms.headers or {}), "recrawl": terms.recrawl,
+    lacks = {name: getattr(terms, name) for name in SECRET_FIELDS} | {
+        "extract": terms.extract, "headers": len(headers) < len(terms.headers or {}), "recrawl": terms.recrawl,
     }  # fmt: skip
     return RepeatedSubmission(request, [name for name, value in lacks.items() if value])
 

@@ -9,20 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from gossamer.model.crawl import Terms
+from gossamer.model.messages.secret_fields import REDACTED, SECRET_HEADERS
 from gossamer.net.names import domain_name
 from gossamer.policy.urls import host, registered_domain
-
-REDACTED = "<redacted>"
-"""Replaces the value of a secret header. Fixed: documented for the readers of records."""
-_ALWAYS_SECRET = frozenset(("authorization", "cookie", "proxy-authorization"))
-"""In lower case. The list must not become shorter."""
 
 
 class SecretHeaders:
     """The secret headers of one submission: their names, and the domains that get them."""
 
     def __init__(self, terms: Terms) -> None:
-        self.names = _ALWAYS_SECRET.union(terms.secret_headers) if terms.secret_headers else _ALWAYS_SECRET
+        self.names = SECRET_HEADERS.union(terms.secret_headers) if terms.secret_headers else SECRET_HEADERS
         """Names of the secret headers in lower case, those that are always secret included."""
         self._domains = frozenset(terms.secrets_for)
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 from urllib.parse import quote, unquote_plus
 
-from gossamer.policy.secrets import REDACTED
+from gossamer.model.messages.secret_fields import REDACTED
 
 HIDDEN: Final = "<hidden, because it has a secret of the account in it>"
 """Replaces a whole text that has a secret in another spelling than its own."""

@@ -16,8 +16,9 @@ from gossamer.extract.encoding import content_type_of, decode, is_html
 from gossamer.extract.refusals import find_refusal
 from gossamer.extract.selectors import CssSelector, compile_css
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, header_lines, redirect_location
+from gossamer.model.messages.secret_fields import REDACTED
 from gossamer.policy.refusals import may_be_refused
-from gossamer.policy.secrets import REDACTED, redacted_head
+from gossamer.policy.secrets import redacted_head
 from gossamer.policy.urls import host, redirect_target, registered_domain
 from gossamer.session.form import LoginForm, forms_with_password
 from gossamer.session.login import LoginSession

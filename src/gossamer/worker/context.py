@@ -19,13 +19,14 @@ from gossamer.fetch.exchange import header_lines
 from gossamer.fetch.request import OWNED
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import QueryOrder, Run, Terms
+from gossamer.model.messages.secret_fields import REDACTED
 from gossamer.model.request import DropReason, Lease
 from gossamer.policy.cache import BoundedCache
 from gossamer.policy.parameters import dropped_parameters
 from gossamer.policy.patterns import allowed_repeats, path_repeats
 from gossamer.policy.robots import asks_nofollow
 from gossamer.policy.scope import LinkScope, UrlExpressions, scope_of
-from gossamer.policy.secrets import REDACTED, SecretHeaders, has_secrets
+from gossamer.policy.secrets import SecretHeaders, has_secrets
 from gossamer.policy.urls import fingerprint, spider_seed, with_sorted_query
 from gossamer.telemetry.filters import FilterCounts
 from gossamer.worker.quotas import PatternQuotas

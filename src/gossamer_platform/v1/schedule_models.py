@@ -15,6 +15,7 @@ from pydantic import AwareDatetime, Field
 
 from gossamer.errors import BadInput, RequestRejected
 from gossamer.model.messages.reader import MessageReader
+from gossamer.model.messages.secret_fields import redacted_request
 from gossamer_platform.delivery.crawls import CrawlService
 from gossamer_platform.schedules.firing import rule_of
 from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, checked_rule
@@ -168,7 +169,8 @@ class ScheduleModel(NamedModel):
     spider: str | None
     """Spider of the jobs. Null: the schedule submits crawl requests."""
     crawl: list[dict[str, Any]] | None
-    """Crawl requests that are submitted. Null: the schedule makes jobs."""
+    """Crawl requests that are submitted. Null: the schedule makes jobs. For clients without the scope `run`, `cookie`,
+    `proxy` and the values of secret headers are `<redacted>`."""
     version: str | None
     arguments: dict[str, str]
     settings: dict[str, str]
@@ -181,15 +183,18 @@ class ScheduleModel(NamedModel):
     """Result of that time: `job ID`, `missed`, `skipped: …`, `crawl APPID/CRAWLID: …`, or `failed: …`."""
 
     @classmethod
-    def of(cls, row: Schedule) -> "ScheduleModel":
-        """Return the model of a schedule."""
+    def of(cls, row: Schedule, *, with_secrets: bool) -> "ScheduleModel":
+        """Return the model of a schedule. `with_secrets`: the client may read those of its crawl requests."""
         times = {"start": _time(row.start_at), "end": _time(row.end_at), "last": _time(row.last_at)}
         following: list[datetime] = []
         with contextlib.suppress(OSError, ValueError, KeyError):  # its time zone was removed from this machine
             following = (
                 [] if row.paused else [datetime.fromtimestamp(at, UTC) for at in _coming(rule_of(row), row.next_at)]
             )
-        return cls.of_row(row, **times, spider=row.spider or None, version=row.version_name, next=following)
+        crawl = row.crawl if with_secrets or row.crawl is None else list(map(redacted_request, row.crawl))
+        return cls.of_row(
+            row, **times, spider=row.spider or None, version=row.version_name, next=following, crawl=crawl
+        )
 
 
 class ComingTimes(NamedModel):

@@ -17,6 +17,7 @@ from gossamer_platform.state import crawl_firings, schedules
 from gossamer_platform.state.row_page import RowPage
 from gossamer_platform.state.schedules import Schedule
 from gossamer_platform.state.tables import CrawlFiring
+from gossamer_platform.state.tokens import TokenScope
 from gossamer_platform.v1.access import NotPermitted
 from gossamer_platform.v1.context import RESPONSES, Client, Reader, Runner
 from gossamer_platform.v1.jobs import shown_job
@@ -63,7 +64,7 @@ async def create_schedule(schedule: NewScheduleModel, client: Runner) -> Schedul
 
     row = await manager.database.write(add)
     client.name_change("schedule.create", f"{row.id} {row.project}/{row.name}")
-    return ScheduleModel.of(row)
+    return _shown(client, row)
 
 
 @router.get("", summary="List schedules")
@@ -77,7 +78,7 @@ async def list_schedules(
     """Return schedules in the order of their creation."""
     wanted, page = client.listed_project(project), RowPage(parse_cursor(after), limit, latest_first)
     rows = await client.context.manager.read(lambda c: schedules.list_schedules(c, wanted, page))
-    return [ScheduleModel.of(row) for row in rows]
+    return [_shown(client, row) for row in rows]
 
 
 @router.get("/times", summary="Preview the times of a schedule")
@@ -90,7 +91,7 @@ async def preview_times(client: Reader, given: Annotated[ScheduleTimes, Query()]
 @router.get("/{schedule_id}", summary="Show a schedule")
 async def get_schedule(schedule_id: _Id, client: Reader) -> ScheduleModel:
     """Return a schedule."""
-    return ScheduleModel.of(await _schedule(client, schedule_id))
+    return _shown(client, await _schedule(client, schedule_id))
 
 
 @router.patch("/{schedule_id}", summary="Change, pause or resume a schedule")
@@ -116,7 +117,7 @@ async def change_schedule(schedule_id: _Id, change: ScheduleChange, client: Runn
     if columns:
         await manager.database.write(update)
     client.name_change("schedule.change", f"{row.id} {row.project}/{row.name} {', '.join(sorted(given))}")
-    return ScheduleModel.of(await _schedule(client, schedule_id))
+    return _shown(client, await _schedule(client, schedule_id))
 
 
 @router.post("/{schedule_id}/run", status_code=201, summary="Make the job of a schedule now")
@@ -202,6 +203,11 @@ async def _check_work(client: Client, schedule: NewScheduleModel, requests: Sequ
                 f"crawl[{number}].login: the logins of the crawl service belong to all projects; the token of "
                 f"{client.principal.name} is for {own} only. Use a token for all projects"
             )
+
+
+def _shown(client: Client, row: Schedule) -> ScheduleModel:
+    """Return the model of a schedule for a client. Only one that may change it reads the secrets of its requests."""
+    return ScheduleModel.of(row, with_secrets=client.principal.scope.includes(TokenScope.RUN))
 
 
 async def _schedule(client: Client, number: int) -> Schedule:

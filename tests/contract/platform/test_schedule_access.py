@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -57,3 +58,29 @@ async def test_a_token_for_one_project_uses_no_login_of_the_crawl_service(
     refused = await client.patch(path, json={"crawl": with_login["crawl"]}, headers=own)
     assert refused.status_code == 403, refused.text
     assert (await client.patch(path, json={"crawl": with_login["crawl"]}, headers=every)).status_code == 200
+
+
+async def _shown(client: httpx.AsyncClient, headers: dict[str, str]) -> tuple[Any, Any]:
+    """Return the crawl requests of the only schedule as the client sees them, in the list and alone."""
+    [listed] = (await client.get("/schedules", headers=headers)).json()
+    alone = (await client.get(f"/schedules/{listed['id']}", headers=headers)).json()
+    return listed["crawl"], alone["crawl"]
+
+
+async def test_only_a_client_that_may_change_a_schedule_reads_the_secrets_of_its_requests(
+    client: httpx.AsyncClient, database: StateDatabase
+) -> None:
+    headers = {"Authorization": "Basic s3cret", "cookie": "s3cret", "X-Key": "s3cret", "Accept-Language": "de"}
+    secret = {"cookie": "sid=s3cret", "proxy": "http://u:s3cret@p.test:1"}
+    request = {**_REQUEST, **secret, "headers": headers, "secret_headers": ["x-KEY"], "maxdepth": 1}
+    reader, runner = await _token(database, "read", "shop"), await _token(database, "run", "shop")
+    added = await client.post("/schedules", json={**_RULE, "crawl": request}, headers=runner)
+    assert added.status_code == 201, added.text
+    for [found] in await _shown(client, runner):
+        assert request.items() <= found.items()
+    for [found] in await _shown(client, reader):
+        hidden = {**dict.fromkeys(headers, "<redacted>"), "Accept-Language": "de"}
+        expected = {**request, **dict.fromkeys(secret, "<redacted>"), "headers": hidden}
+        assert expected.items() <= found.items()
+    page = await client.get("http://localhost:6800/ui/schedule?id=1", headers=reader)
+    assert "s3cret" not in page.text

@@ -17,9 +17,10 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from twisted.python.failure import Failure
 
 from gossamer.extract.encoding import content_type_of, decode
+from gossamer.model.messages.secret_fields import REDACTED
 from gossamer.model.record import ItemRecord, Output, PageRecord, RecordLink, RedirectHop
 from gossamer.model.request import Lease, unpack
-from gossamer.policy.secrets import REDACTED, SecretHeaders
+from gossamer.policy.secrets import SecretHeaders
 from gossamer.policy.words import status_phrase
 from gossamer.scrapy.leasing import ActiveLease
 from gossamer.worker.records import EXCEPTION_CHARACTERS, bare_record, timestamp
