@@ -15,8 +15,12 @@ Parameters = dict[bytes, list[bytes]]
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _MULTIPART: Final = "multipart/form-data"
+_MAX_PARAMETERS: Final = 10_000
+"""Most parameters of a form. Each takes a hundred bytes of memory or more, however short it is. A query needs no such
+limit, because the server bounds its length."""
 _PART_BYTES: Final = 256 * 1024
 """Bytes that are decoded at a time; other threads wait for the end of each part."""
+_TOO_MANY: Final = f"there are more than {_MAX_PARAMETERS} parameters"
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _DISPOSITION: Final = re.compile(
     rb'^content-disposition:(?:[^";\r\n]|"(?:\\.|[^"\\\r\n])*"|;(?!\s*name=))*;\s*name="?([^";\r\n]*)"?',
@@ -60,11 +64,14 @@ def _unquoted_part(text: bytes) -> bytes:
 
 
 def parse_body(content_type: str, body: bytes) -> Parameters:
-    """Return the parameters of a body. Empty: it is not a form. Raises ValueError for a broken one."""
+    """Return the parameters of a body. Empty: it is not a form. Raises ValueError for a broken one, and for too many
+    parameters."""
     header = Message()
     header["content-type"] = content_type
     kind = header.get_content_type() if content_type else ""
     if kind == _FORM:
+        if body.count(b"&") + body.count(b";") >= _MAX_PARAMETERS:  # counted before there is an object for each
+            raise ValueError(_TOO_MANY)
         return parse_query(body)
     if kind == _MULTIPART:
         boundary = header.get_param("boundary")
@@ -81,7 +88,11 @@ def _parse_multipart(boundary: bytes, body: bytes) -> Parameters:
     if not body.startswith(delimiter[2:], position):
         raise ValueError("the multipart form does not contain its boundary")
     position += len(delimiter) - 2
+    count = 0
     while not body.startswith(b"--", position):
+        count += 1
+        if count > _MAX_PARAMETERS:
+            raise ValueError(_TOO_MANY)
         end = body.find(delimiter, position)
         head = body.find(b"\r\n\r\n", position)
         if end < 0 or not 0 <= head < end:
