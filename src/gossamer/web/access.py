@@ -6,8 +6,9 @@ A page in a browser of this machine reaches what listens on it. Two rules keep i
 - A page that has rebound its own name to 127.0.0.1 (DNS rebinding) is of the same origin, but has its name in Host.
 
 The second rule holds only where no secret is needed: with one, an interface may have any name. There a third rule keeps
-out other machines, which may write any Host: the sender's address must be a loopback address. All functions read
-headers strictly: a header that occurs twice, or that no browser would send, is refused.
+out other machines, which may write any Host: the sender's address must be a loopback address, and no proxy may say that
+it passes on the request of another machine. All functions read headers strictly: a header that occurs twice, or that no
+browser would send, is refused.
 """
 
 import hmac
@@ -38,6 +39,8 @@ def local_fault(headers: Headers, *, client: str | None) -> str:
         if len(hosts) != 1 or not is_loopback(_name(hosts[0])):
             shown = " and ".join(hosts)[:200] or "no host"
             return f"the request is addressed to {shown}, and only requests to localhost need no secret"
+    if passed_on := _forwarding_header(headers):
+        return f"a proxy has passed the request on ({passed_on}), and only requests of this machine need no secret"
     origins = headers.getlist("origin")
     if origins and not _is_own(headers):
         return f"the request comes from a page of {origins[0][:200]}, and pages of other sites need a secret"
@@ -79,6 +82,18 @@ def is_secret(given: bytes, expected: str) -> bool:
     """Return whether a client knows the secret. The time of the answer does not depend on where the two differ. An
     empty secret is known by no client."""
     return bool(expected) and hmac.compare_digest(given, expected.encode())
+
+
+def _forwarding_header(headers: Headers) -> str:
+    """Return a header by which a proxy says that it passes on the request of another machine. Empty: there is none.
+
+    A proxy of this machine may write its own address into Host, so nothing else tells its clients from programs here.
+    """
+    for name in ("x-forwarded-for", "x-real-ip"):
+        for value in headers.getlist(name):
+            if not all(is_loopback(address.strip()) for address in value.split(",")):
+                return f"{name}: {value[:200]}"
+    return next((f"{name}: {headers[name][:200]}" for name in ("forwarded", "via") if name in headers), "")
 
 
 def _name(host: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gossamer.errors import BadInput
+from gossamer.net.guard import Network, parse_networks
 from gossamer.platform_client.secret_variables import SCRAPYD_SECRETS, read_secret
 from gossamer_platform.node.users import parse_project_users
 
@@ -78,6 +79,8 @@ class ScrapydConfig:
     they have neither log nor items any more."""
     node_name: str = ""
     prefix_header: str = "x-forwarded-prefix"
+    trusted_proxies: tuple[Network, ...] = ()
+    """Proxies whose X-Forwarded-For names the client. Not in Scrapyd."""
     debug: bool = False
     """True: a fault of the server is answered with its traceback."""
     stop_grace: float = 120.0
@@ -194,6 +197,7 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
         finished_to_keep=get("finished_to_keep", _count, 100),
         node_name=get("node_name", str, "") or socket.gethostname(),
         prefix_header=get("prefix_header", str, "x-forwarded-prefix"),
+        trusted_proxies=get("trusted_proxies", _networks, ()),
         debug=get("debug", _switch, False),
         stop_grace=get("stop_grace", _seconds, 120.0),
         deploy_wait=get("deploy_wait", _seconds, 600.0),
@@ -214,7 +218,7 @@ def _load(parser: configparser.ConfigParser, environment: Mapping[str, str]) -> 
 
 
 _IN_ENVIRONMENT: Final = frozenset({
-    "bind_address", "http_port", "unix_socket_path", "username", "crawl_service",
+    "bind_address", "http_port", "unix_socket_path", "username", "crawl_service", "trusted_proxies",
 })  # fmt: skip
 """Options that an environment variable overrides, besides the secrets: SCRAPYD_USERNAME for `username`."""
 
@@ -251,6 +255,13 @@ def _count(text: str) -> int:
     if value < 0:
         raise ValueError(f"{text} is negative")
     return value
+
+
+def _networks(text: str) -> tuple[Network, ...]:
+    try:
+        return parse_networks(text.replace(",", " ").split())
+    except BadInput as error:
+        raise ValueError(str(error)) from None
 
 
 def _setting_names(text: str) -> frozenset[str] | None:

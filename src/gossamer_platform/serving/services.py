@@ -4,12 +4,14 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from starlette.types import ASGIApp
 
 from gossamer.dashboard.app import beside_dashboard
+from gossamer.net.guard import Network
 from gossamer.web.bodies import BodyLimit
 from gossamer.web.connections import ConnectionLimits
 from gossamer.web.rates import RateLimit
@@ -70,15 +72,23 @@ async def serve_platform(
 ) -> None:
     """Serve every interface of the platform, and the dashboard, until `stopping` is set."""
     app = CloudApp(scrapyd, scrapyd.manager, files)
-    await serve_within_limits(platform_app(app, scrapyd), listening, stopping, on_stopping=app.stop_streams)
+    proxies = scrapyd.config.trusted_proxies
+    served = platform_app(app, scrapyd)
+    await serve_within_limits(served, listening, stopping, on_stopping=app.stop_streams, trusted_proxies=proxies)
 
 
 async def serve_within_limits(
-    app: ASGIApp, listening: list[socket.socket], stopping: asyncio.Event, *, on_stopping: Callable[[], None]
+    app: ASGIApp,
+    listening: list[socket.socket],
+    stopping: asyncio.Event,
+    *,
+    on_stopping: Callable[[], None],
+    trusted_proxies: Sequence[Network] = (),
 ) -> None:
     """Serve an application within the platform's limits for clients, until `stopping` is set. `on_stopping` ends its
-    streams."""
+    streams. `trusted_proxies`: proxies whose X-Forwarded-For names the client."""
     limited = BodyLimit(app, longest=longest_body, answer=answer_limit)
     slowed = RateLimit(limited, per_second=_REQUESTS_PER_SECOND, monotonic=time.monotonic)
-    options = ServerOptions(limits=_LIMITS, drain_seconds=_DRAIN_SECONDS, on_stopping=on_stopping)
+    limits = replace(_LIMITS, trusted_proxies=trusted_proxies)
+    options = ServerOptions(limits=limits, drain_seconds=_DRAIN_SECONDS, on_stopping=on_stopping)
     await serve(slowed, listening, stopping, options)

@@ -247,7 +247,8 @@ async def test_without_a_token_a_trusted_proxy_lets_only_clients_of_this_machine
 
 async def test_nobody_else_names_a_client(start: Start) -> None:
     trusted = ConnectionLimits(trusted_proxies=[ip_network("10.0.0.0/8")])
-    async with start(max_requests_per_second=1.0, monotonic=lambda: 1000.0, connections=trusted) as service:
+    token = {"token": "secret", "headers": {"Authorization": "Bearer secret"}}
+    async with start(max_requests_per_second=1.0, monotonic=lambda: 1000.0, connections=trusted, **token) as service:
         assert [await queues(service, f"192.0.2.{n}") for n in range(3)] == [200, 200, 429]
 
 

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from ipaddress import ip_network
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from gossamer.net.guard import Network
 from gossamer.net.listening import listen_unix
 from gossamer.web.connections import ConnectionLimits
 from gossamer.web.server import ServerOptions, serve
@@ -54,11 +56,15 @@ class _Platform:
 
 
 @contextlib.asynccontextmanager
-async def _served(app: _Platform, listening: socket.socket | None = None) -> AsyncIterator[tuple[str, asyncio.Event]]:
+async def _served(
+    app: _Platform, listening: socket.socket | None = None, *, proxies: Sequence[Network] = ()
+) -> AsyncIterator[tuple[str, asyncio.Event]]:
     """The platform's server; yields its address, and the event that stops it."""
     with listening or socket.create_server(("127.0.0.1", 0), backlog=512) as sock:
         stopping = asyncio.Event()
-        serving = asyncio.create_task(services.serve_within_limits(app, [sock], stopping, on_stopping=app.stop_streams))
+        serving = asyncio.create_task(
+            services.serve_within_limits(app, [sock], stopping, on_stopping=app.stop_streams, trusted_proxies=proxies)
+        )
         name = sock.getsockname()
         try:
             yield (name if isinstance(name, str) else f"http://127.0.0.1:{name[1]}"), stopping
@@ -79,6 +85,13 @@ async def test_a_program_cannot_name_another_client_to_the_platform() -> None:
     headers = {"X-Forwarded-For": "192.0.2.1", "X-Forwarded-Proto": "https"}
     async with _served(_Platform()) as (address, _), httpx.AsyncClient(base_url=address) as http:
         assert (await http.get("/", headers=headers)).json() == {"client": "127.0.0.1", "scheme": "http"}
+
+
+async def test_a_trusted_proxy_names_the_client_to_the_platform() -> None:
+    headers = {"X-Forwarded-For": "192.0.2.1", "X-Forwarded-Proto": "https"}
+    served = _served(_Platform(), proxies=[ip_network("127.0.0.1")])
+    async with served as (address, _), httpx.AsyncClient(base_url=address) as http:
+        assert (await http.get("/", headers=headers)).json() == {"client": "192.0.2.1", "scheme": "https"}
 
 
 async def test_a_request_whose_client_has_reset_the_connection_is_not_taken_for_one_of_a_unix_socket() -> None:

@@ -94,12 +94,21 @@ def test_a_variable_takes_precedence_over_the_files(tmp_path: Path, variable: st
         ("[scrapyd]\nmax_proc = many", "max_proc"),
         ("[scrapyd]\nstop_grace = inf", "stop_grace"),
         ("[scrapyd]\ndebug = perhaps", "debug"),
+        ("[scrapyd]\ntrusted_proxies = proxy", "trusted_proxies .*'proxy' is not a network"),
         ("nonsense", "cannot be read"),
     ],
 )
 def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         load_two(tmp_path, text, "")
+
+
+def test_proxies_whose_clients_are_counted(tmp_path: Path) -> None:
+    text = "[scrapyd]\ntrusted_proxies = 10.0.0.0/8, ::1\n"
+    assert load([], {}).trusted_proxies == ()
+    assert list(map(str, load_two(tmp_path, text, "").trusted_proxies)) == ["10.0.0.0/8", "::1/128"]
+    variable = {"SCRAPYD_TRUSTED_PROXIES": "127.0.0.1"}
+    assert list(map(str, load_two(tmp_path, text, "", **variable).trusted_proxies)) == ["127.0.0.1/32"]
 
 
 def test_the_settings_that_may_be_given_to_jobs(tmp_path: Path) -> None:

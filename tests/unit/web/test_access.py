@@ -144,3 +144,22 @@ def test_the_header_authorization() -> None:
     assert authorization(headers(("authorization", "x"))) == ("x", "")
     assert authorization(headers()) == ("", "")
     assert authorization(headers(("authorization", "Bearer a"), ("authorization", "Bearer b"))) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-forwarded-for", "192.0.2.7"),
+        ("x-forwarded-for", "127.0.0.1, 192.0.2.7"),
+        ("x-forwarded-for", "192.0.2.7, 127.0.0.1"),
+        ("x-forwarded-for", "unknown"),
+        ("x-real-ip", "192.0.2.7"),
+        ("forwarded", "for=192.0.2.7"),
+        ("via", "1.1 proxy"),
+    ],
+)
+def test_a_request_that_a_proxy_passes_on_is_not_local(name: str, value: str) -> None:
+    """The proxy is a program of this machine, and may write its own address into Host."""
+    for client in (HERE, None):
+        assert f"({name}: {value})" in local_fault(headers(("host", "localhost"), (name, value)), client=client)
+    assert local_fault(headers(("host", "localhost"), ("x-forwarded-for", "127.0.0.1")), client=HERE) == ""
