@@ -340,7 +340,16 @@ def read_request(entry: bytes) -> StoredRequest:
 
     Its URL, priority, depth and `dont_filter` are read for the frontier; whatever else differs from Scrapy's defaults
     becomes the payload, from which a Scrapy process makes the request again."""
-    fields = _fields(entry)
+    try:
+        return _request_of(_fields(entry))
+    except BadInput:
+        raise
+    except Exception as fault:  # the writer of the queue chooses every value
+        raise BadInput(str(fault)) from None
+
+
+def _request_of(fields: dict[str, Any]) -> StoredRequest:
+    """Return the request with these fields. Raises BadInput, or any other exception, for values that make none."""
     try:
         url = canonical(fields["url"])
     except KeyError:
@@ -367,14 +376,10 @@ def read_request(entry: bytes) -> StoredRequest:
         kept.pop("body", None)
     elif body:
         kept["body"] = body
-    try:
-        stored = encode({name: to_packable(value, name) for name, value in kept.items()})
-        whole_priority = int(priority)
-    except (ValueError, TypeError, OverflowError) as fault:
-        raise BadInput(str(fault)) from None
+    stored = encode({name: to_packable(value, name) for name, value in kept.items()})
     return StoredRequest(
         url=url,
-        priority=max(-MAX_PRIORITY, min(whole_priority, MAX_PRIORITY)),
+        priority=max(-MAX_PRIORITY, min(int(priority), MAX_PRIORITY)),
         depth=depth if type(depth) is int and 0 <= depth <= MAX_DEPTH else 0,
         unfiltered=bool(fields.get("dont_filter")),
         payload=Payload(method=method, body=body if method != "GET" else b"", scrapy=stored),

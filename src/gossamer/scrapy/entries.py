@@ -307,12 +307,19 @@ def deserialize(payload: Payload, spider: Spider, *, url: str, priority: int) ->
 
     Raises Unreadable where the callback or a class is not in this process's code, or the payload has another format.
     """
+    try:
+        return _request_of(payload, spider, url=url, priority=priority)
+    except Unreadable:
+        raise
+    except Exception as fault:  # a class of the project may raise any, and other programs may push any value
+        raise Unreadable("unreadable", f"{type(fault).__name__}: {fault}") from None
+
+
+def _request_of(payload: Payload, spider: Spider, *, url: str, priority: int) -> Request:
+    """Return the request of a payload. Raises Unreadable, or any other exception, for values that make none."""
     if payload.scrapy is None:
         return Request(url, method=payload.method, body=payload.body, headers=payload.headers, priority=priority)
-    try:
-        fields = decode(payload.scrapy, item=_item)
-    except ValueError as fault:
-        raise Unreadable("unreadable", str(fault)) from None
+    fields = decode(payload.scrapy, item=_item)
     fields.setdefault("url", url)
     fields.setdefault("priority", priority)
     fields["method"] = payload.method
@@ -322,10 +329,7 @@ def deserialize(payload: Payload, spider: Spider, *, url: str, priority: int) ->
         if name in fields:
             fields[name] = NO_CALLBACK if fields[name] == _NO_CALLBACK else _method(spider, fields[name], name)
     kind = _class(fields.pop("_class"), Request) if "_class" in fields else Request
-    try:
-        return kind(**fields)
-    except (TypeError, ValueError) as fault:
-        raise Unreadable("unreadable", str(fault)) from None
+    return kind(**fields)
 
 
 def _method_name(spider: Spider, function: Any, which: str) -> str:

@@ -337,12 +337,14 @@ def test_a_pushed_request_that_cannot_be_read_is_kept_with_the_reason(
     web.mount(HOST, "/good", page())
     store.zadd("myspider_redis:requests", {pickle.dumps(print): 0})
     store.zadd("myspider_redis:requests", {pickle.dumps({"url": at(web, "/x"), "callback": "missing"}): 0})
+    store.zadd("myspider_redis:requests", {json.dumps({"url": at(web, "/y"), "encoding": "nope"}): 0})
     store.zadd("myspider_redis:requests", {pickle.dumps({"url": at(web, "/good")}): 0})
     with moved(tmp_path, server, "myspider_redis", arguments={"max_idle_time": "1"}) as running:
         done = running.finish()
     assert [item["url"] for item in items(store, "myspider_redis:items")] == [at(web, "/good")]
     reasons = [json.loads(row)["reason"] for row in store.lrange("myspider_redis:requests:dead", 0, -1)]
     assert sorted(reasons) == [
+        "LookupError: unknown encoding: nope",
         "it contains builtins.print, which is not plain data",
         "the spider myspider_redis has no method missing for its callback",
     ]

@@ -12,7 +12,8 @@ import pytest
 from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
 
-from gossamer.control.scrapy_redis import BadPickle, loads
+from gossamer.control.scrapy_redis import BadPickle, loads, read_request
+from gossamer.errors import BadInput
 
 PLAIN = {
     "url": "http://a.test/", "headers": {b"A": [b"1"]}, "meta": {"depth": 3, "when": datetime.datetime(2026, 1, 2)},
@@ -60,3 +61,16 @@ def test_what_names_code_is_refused(value: Any, protocol: int) -> None:
 def test_what_is_no_pickle_is_refused(data: bytes) -> None:
     with pytest.raises(BadPickle):
         loads(data)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b'{"url": "http://a.test/", "meta": {"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}}",
+        b'{"url": "http://a.test/", "method": "POST", "body": "\\ud83d"}',
+        pickle.dumps({"url": "http://a.test/", "priority": [1]}),
+    ],
+)
+def test_a_request_of_odd_values_is_refused(entry: bytes) -> None:
+    with pytest.raises(BadInput):
+        read_request(entry)

@@ -224,6 +224,9 @@ def test_what_cannot_be_stored_exactly_is_refused_with_what_to_change(request_: 
         ({"_class": "scrapy.Item"}, "no_class"),
         ({"method_": "x"}, "unreadable"),
         ({"url": "no scheme"}, "unreadable"),
+        ({"encoding": "nope"}, "unreadable"),
+        ({"callback": 5}, "unreadable"),
+        ({"_class": 5}, "unreadable"),
     ],
 )
 def test_bytes_make_nothing_run_but_requests(fields: dict[str, Any], reason: str) -> None:

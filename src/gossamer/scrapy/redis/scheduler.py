@@ -329,6 +329,7 @@ class Scheduler(BaseScheduler):
         await super()._open(spider)
         if not self.is_closing:
             self._pushed_task = asyncio.ensure_future(self._pushed.run(self, self.options.crawl.id))
+            self._pushed_task.add_done_callback(self._on_task_done)
 
     async def _close(self) -> None:
         if self._pushed_task is not None:
