@@ -192,7 +192,7 @@ class Reporter:
             if len(self._types) == _MAX_TYPES or sum(map(len, (*self._types, name))) > _TYPES_LENGTH - _MAX_TYPES:
                 return _MAX_TYPES
             self._types[name] = len(self._types)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):  # an item must not be lost because of a counter
                 self._progress()  # readers learn of it at once
         return self._types[name]
 
@@ -215,7 +215,11 @@ class Reporter:
         write_json(result_path(self._folder, "progress.json"), self._stats())
 
     def _stats(self) -> dict[str, Any]:
-        found = dict(self._crawler.stats.get_stats())
+        # As text where JSON has no such key or value: a project may count under a tuple, say.
+        found = {
+            str(key): value if isinstance(value, str | int | float | None) else str(value)
+            for key, value in self._crawler.stats.get_stats().items()
+        }
         # First, because a node keeps only some hundreds.
         return {_TYPES_KEY: ",".join(self._types), **found} if self._types else found
 
