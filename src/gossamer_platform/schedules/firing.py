@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gossamer.pauses import happens_within
 from gossamer.storage.sql.clock import DatabaseNow
-from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, jitter_of
+from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, due_at
 from gossamer_platform.state import crawl_firings, schedules
 from gossamer_platform.state.database import StateDatabase
 from gossamer_platform.state.events import report_missed_schedule
@@ -98,11 +98,12 @@ def _fire_in_turn(connection: Connection, row: Schedule) -> str:
 
 def _step(connection: Connection, row: Schedule, instant: float, **columns: Any) -> None:
     """Set the schedule's next instant, the first one after the given one, and `columns` with it."""
-    following = rule_of(row).next_after(instant)
+    rule = rule_of(row)
+    following = rule.next_after(instant)
     if following is None:
         columns |= {"next_at": None, "due_at": None, "ended_at": DatabaseNow()}
     else:
-        due = following + jitter_of(row.id, following, row.jitter)
+        due = due_at(rule, row.id, following, row.jitter)
         columns |= {"next_at": following, "due_at": due, "ended_at": None}
     schedules.change_schedule(connection, row.id, **columns)
 

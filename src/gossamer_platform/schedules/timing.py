@@ -83,6 +83,13 @@ def _named(field: str) -> Iterator[None]:
         raise BadInput(f"{field}: {error.detail}") from None
 
 
+def due_at(rule: ScheduleRule, schedule: int, instant: float, jitter: float) -> float:
+    """Return when an instant of a schedule is due: postponed by its jitter, but not beyond the instant after it, which
+    would be left out otherwise."""
+    following = rule.next_after(instant)
+    return instant + jitter_of(schedule, instant, jitter if following is None else min(jitter, following - instant))
+
+
 def jitter_of(schedule: int, instant: float, most: float) -> float:
     """Return by how many seconds an instant is postponed: always the same for one, from 0 up to `most`."""
     digest = hashlib.sha256(f"{schedule}:{instant!r}".encode()).digest()

@@ -75,7 +75,8 @@ class NewScheduleModel(ScheduleTimes, JobPolicyModel):
     name: _Name
     """Name of the schedule, which no other one of the project has."""
     jitter: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] = 0.0
-    """Seconds by which a job is postponed at most, to spread those of many schedules. Always the same for one time."""
+    """Seconds by which a job is postponed at most, to spread those of many schedules; never beyond the schedule's next
+    time. Always the same for one time."""
     missed: Literal["skip", "once"] = "skip"
     """After times that were missed by more than a minute: make no job, or one."""
     if_running: Literal["run", "skip", "queue"] = "run"

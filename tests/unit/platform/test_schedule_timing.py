@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gossamer.errors import BadInput
-from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, checked_rule, jitter_of
+from gossamer_platform.schedules.timing import RuleKind, ScheduleRule, checked_rule, due_at, jitter_of
 
 
 def _cron(line: str, zone: str = "Europe/Berlin") -> ScheduleRule:
@@ -133,3 +133,23 @@ def test_the_jitter_of_an_instant_is_always_the_same_and_within_its_limit() -> N
     assert found == [jitter_of(schedule, 1000.0, 60.0) for schedule in range(200)]
     assert all(0 <= jitter < 60 for jitter in found)
     assert max(found) - min(found) > 50
+
+
+@pytest.mark.parametrize("rule", [ScheduleRule(RuleKind.EVERY, "600", "UTC", 1000.0), _cron("*/10 * * * *")])
+def test_no_instant_is_due_after_the_one_that_follows_it(rule: ScheduleRule) -> None:
+    """Although the jitter is longer than the interval: an instant that is overtaken makes no job."""
+    instant, postponed = rule.next_after(1000.0), []
+    for _ in range(144):
+        assert instant is not None
+        following = rule.next_after(instant)
+        assert following is not None
+        due = due_at(rule, 7, instant, 3600.0)
+        assert instant <= due <= following
+        postponed.append(due - instant)
+        instant = following
+    assert max(postponed) - min(postponed) > 500
+
+
+def test_a_single_time_has_all_of_its_jitter() -> None:
+    rule = ScheduleRule(RuleKind.ONCE, "", "UTC", 1000.0)
+    assert due_at(rule, 7, 1000.0, 3600.0) == 1000.0 + jitter_of(7, 1000.0, 3600.0)
