@@ -69,13 +69,7 @@ class HistoryAudit:
     async def _write_waiting(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            try:
-                numbers = await self._write([one for one, _ in batch])
-            except BaseException as error:
-                for _, written in batch:
-                    if not written.done():
-                        written.set_exception(error)
-                raise
+            numbers = await self._write([one for one, _ in batch])
             for (_, written), number in zip(batch, numbers, strict=True):
                 if not written.done():  # its client may be gone
                     written.set_result(number)
@@ -89,8 +83,10 @@ class HistoryAudit:
             writing = asyncio.create_task(self._history.write_audit(batch))
             async with asyncio.timeout(_WAIT_SECONDS):
                 return await asyncio.shield(writing)
-        except (GossamerError, TimeoutError) as error:
-            if self._monotonic() >= self._away_until:
+        except Exception as error:
+            if not isinstance(error, (GossamerError, TimeoutError)):
+                log.exception("%s an entry cannot be written", logs.AUDIT_INCOMPLETE)
+            elif self._monotonic() >= self._away_until:
                 self._away_until = self._monotonic() + _AWAY_SECONDS
             for one in batch:
                 outcome = f", with the outcome {one.outcome.status}" if one.outcome else ""

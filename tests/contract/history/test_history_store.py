@@ -21,7 +21,7 @@ from gossamer.history.store import HistoryStore
 from gossamer.model.crawl import Crawl, CrawlId, CrawlState
 from gossamer.model.info import CrawlInfo, SpiderCounts
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
-from gossamer.storage.audit import AuditedChange, AuditFilter, AuditOutcome
+from gossamer.storage.audit import AuditedChange, AuditFilter, AuditOutcome, AuditWrite
 from tests.contract.history import first_schema
 
 DAY = 86400.0
@@ -459,6 +459,25 @@ async def test_the_speed_of_the_service_is_kept_for_a_day(history: HistoryStore,
     assert found[-1] == (begin + minute, 2.5, 8)
     assert [row.minute for row in await history.service_rates(2)] == [begin + minute - 60, begin + minute]
     assert (await counts(url))["history_service_rate"] == len(found)
+
+
+async def test_an_unexpected_error_of_the_audit_holds_up_no_other_change(
+    history: HistoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trail, write = HistoryAudit(history), history.write_audit
+    change = AuditedChange(actor="a", action="crawl.stop", subject="shop/1")
+    meanwhile: list[asyncio.Task[int]] = []
+
+    async def write_while_another_comes(writes: Sequence[AuditWrite]) -> list[int]:
+        if not meanwhile:
+            meanwhile.append(asyncio.create_task(trail.begin(change)))
+            await asyncio.sleep(0)  # it begins
+            raise RuntimeError("an error of this program")
+        return await write(writes)
+
+    monkeypatch.setattr(history, "write_audit", write_while_another_comes)
+    assert await trail.begin(change) == 0
+    assert await asyncio.wait_for(meanwhile[0], 30) > 0
 
 
 async def test_the_audit_is_written_in_order_and_bounded(
