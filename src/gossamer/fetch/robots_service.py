@@ -175,6 +175,9 @@ class _TaskKey(NamedTuple):
 _SAME_START_SECONDS = 3.0
 """A failure that is stored at most this time before the start of a process counts as one that the process has seen:
 another process of the same command may have met it. 0 asks failing servers more often."""
+_CLOCK_SECONDS = 300.0
+"""Time by which a record may be from the future: more than clocks of machines usually differ. A later one is that of a
+clock that was wrong, and does not count, or the site would wait until then."""
 _CLAIM_MARGIN_SECONDS = 5.0
 """Time that a claim outlasts the longest fetch. It may be longer, but not shorter than saving a record takes, or two
 workers fetch the file. Longer delays the others after a worker died while fetching."""
@@ -288,7 +291,7 @@ class RobotsService:
         template."""
         key = _key(_origin(url), insecure=insecure)
         known = self._cache.get(key)
-        if known is None or known.record.outcome not in _HAVE_RULES or known.record.until <= self._now():
+        if known is None or known.record.outcome not in _HAVE_RULES or not self._is_current(known.record):
             return None
         self._cache.move_to_end(key)
         return known.robots.verdict(url, user_agent, explain=False)
@@ -344,10 +347,14 @@ class RobotsService:
             return failing_since + policy.UNREACHABLE_LIMIT_SECONDS
         return max(failing_since, self._began) + self._patience_seconds
 
+    def _is_current(self, record: RobotsRecord) -> bool:
+        """Return whether a record is neither too old nor from the future."""
+        return record.asked_at - _CLOCK_SECONDS <= self._now() < record.until
+
     def _counts(self, record: RobotsRecord) -> bool:
         """Return whether a stored record is still in force. A person who starts a crawl again may have mended the
         server, so a failure from before that does not count."""
-        if record.until <= self._now():
+        if not self._is_current(record):
             return False
         is_old = self._patience_seconds is not None and record.asked_at < self._began - _SAME_START_SECONDS
         return not (is_old and record.outcome is RobotsOutcome.UNREACHABLE)
@@ -357,7 +364,7 @@ class RobotsService:
         origin = _origin(url)
         key = _key(origin, insecure=template.insecure)
         known = self._cache.get(key)
-        if known is not None and known.record.until > self._now():
+        if known is not None and self._is_current(known.record):
             self._cache.move_to_end(key)
             return known
         task_key = _TaskKey(key, template.allow_private, template.proxy, template.guard_proxy)
@@ -511,7 +518,7 @@ class RobotsService:
         now = self._now()
         attempt, since = 1, now
         if earlier is not None and earlier.outcome is RobotsOutcome.UNREACHABLE:
-            attempt, since = earlier.attempt + 1, earlier.failing_since
+            attempt, since = earlier.attempt + 1, min(earlier.failing_since, now)
         wanted = None if retry_after is None else parse_retry_after(retry_after, now=now)
         retry_at = now + policy.unreachable_delay(attempt, retry_after_seconds=wanted)
         if not wanted and now < (given_up_at := self._given_up_at(since)):

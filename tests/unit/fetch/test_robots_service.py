@@ -297,6 +297,20 @@ async def test_a_person_waits_no_longer_than_the_patience(
     assert (await check(again, FetchRequest(f"{origin}/"))).allowed  # type: ignore[union-attr]
 
 
+async def test_a_failure_that_a_clock_ahead_has_stored_makes_no_site_wait(
+    site: Site, fetcher: Fetcher, store: MemoryRobotsStore, service: RobotsService, clock: Clock
+) -> None:
+    template = FetchRequest(f"{row(site, answer(503), answer(503), answer(404))}/")
+    begun = clock.seconds
+    clock.seconds += 9 * 3600
+    ahead = RobotsService(fetcher.fetch, store, now=clock)
+    assert isinstance(await check(ahead, template), RobotsUnavailable)
+    clock.seconds = begun
+    assert await check(service, template) == unavailable(clock, 120, "503")
+    clock.seconds += 120
+    assert await check(service, template) == RobotsVerdict(True, "no robots.txt (404)", None)
+
+
 async def test_processes_of_one_command_ask_once_and_a_wanted_pause_is_kept(
     site: Site, fetcher: Fetcher, store: MemoryRobotsStore, clock: Clock
 ) -> None:
