@@ -18,7 +18,7 @@ from gossamer.errors import BadInput, SinkError
 from gossamer.net.credentials import hide_secrets, hide_secrets_of, without_secrets
 from gossamer.sinks.append import translate_os_errors
 from gossamer.sinks.base import SinkThread
-from gossamer.storage.files import flush_folder, write_whole
+from gossamer.storage.files import flush_folder, make_folder, write_whole
 from gossamer.storage.remote import OLD_SUFFIX, RemoteAddress
 
 
@@ -125,7 +125,7 @@ class BlobStore:
 
     def _put_local(self, folder: Path, blobs: Sequence[tuple[str, bytes]]) -> list[str]:
         """Write blobs (names and contents) of one day's folder, and return their addresses."""
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         addresses = []
         for name, packed in blobs:
             path = self._folder / name

@@ -17,6 +17,16 @@ async def test_a_body_is_read_back_from_any_folder(tmp_path: Path, folder: str) 
     assert await read_blob(address) == b"body"
 
 
+async def test_the_names_of_new_folders_are_flushed_before_an_address_is_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed = list[Path]()
+    monkeypatch.setattr("gossamer.storage.files.flush_folder", flushed.append)
+    [address] = await BlobStore(str(tmp_path / "blobs")).put([b"body"])
+    assert flushed == [tmp_path, tmp_path / "blobs"]
+    assert await read_blob(address) == b"body"
+
+
 async def test_the_folder_of_a_file_url_is_decoded(tmp_path: Path) -> None:
     place = (tmp_path / "with a space").as_uri()
     [address] = await BlobStore(place).put([b"body"])
