@@ -81,8 +81,8 @@ _PUNCTUAL_SECONDS = 0.001
 """A request whose start time is this close starts now: a timer would not be more precise. Larger values let a site see
 requests that much too early."""
 _MAX_UNSETTLED = 512
-"""Number of finished requests waiting for the frontier at which leasing pauses. More need memory, fewer make a slow
-frontier pause the crawl earlier."""
+"""Number of finished requests waiting for their outputs or the frontier at which leasing pauses. More need memory,
+fewer make a slow frontier pause the crawl earlier."""
 _LEASE_BYTES = 1000
 _CHILD_BYTES = 200
 """Memory of a finished lease, and of each child request besides its payload. Estimates, which the committer adds up to
@@ -284,7 +284,8 @@ class LeaseRunner:
 
     def _free_slots(self) -> int:
         """Return how many more requests to lease: as many as can be sent at once, and some to be sent soon after."""
-        if self._is_closing or self._suspect or self._committer.pending >= _MAX_UNSETTLED or self._engine.is_full:
+        unsettled = len(self._tasks) + self._committer.pending  # tasks wait for outputs: a full disk, say
+        if self._is_closing or self._suspect or unsettled >= _MAX_UNSETTLED or self._engine.is_full:
             return 0
         wanted = self.options.concurrency + self._rate.lead(limit=self.options.concurrency)
         return wanted - self._engine.download_count - len(self._ready)

@@ -332,14 +332,17 @@ class Scheduler(LeaseRunner, BaseScheduler):
         self._is_closing = True
         self._return_ready()
         self._committer.stop_lingering()  # what is settled from now on is committed at once
+        tasks = list(self._tasks)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._inbox.drained()
-                await asyncio.gather(*self._tasks, return_exceptions=True)  # `_on_task_done` has logged the failures
+                tasks = list(self._tasks)
+                await asyncio.gather(*tasks, return_exceptions=True)  # `_on_task_done` has logged the failures
                 await self._committer.wait_until_drained()
                 await self._warn_of_attributes()
                 await self._claims.report_done()
         unsettled = self._committer.pending + self._inbox.pending
+        unsettled += sum(task.cancelled() or not task.done() for task in tasks)
         if unsettled:  # the time was over
             log.error("%d requests could not be reported; the frontier gives them to others.", unsettled)
         on_crawl_end()
