@@ -39,6 +39,9 @@ _PART_BYTES: Final = 1024 * 1024
 _FORGET_SECONDS: Final = 3600.0
 """Age from which an input or a group without jobs is deleted. A client makes the jobs at once."""
 
+_NUMBERS_AT_ONCE: Final = 1000
+"""Inputs that one statement deletes. A database limits the parameters of a statement, PostgreSQL to 65,535."""
+
 CRAWL_SETTING = "GOSSAMER_CRAWL_ID"
 """Setting of Scrapy with the crawl that the processes of a group share. Fixed: projects read it."""
 
@@ -173,9 +176,11 @@ def forget_groups(connection: Connection) -> None:
     old = DatabaseNow() - _FORGET_SECONDS
     used = select(jobs.c.id).where(jobs.c.project_id == inputs.c.project_id, jobs.c.input_digest == inputs.c.digest)
     unused = select(inputs.c.id).where(inputs.c.created_at < old, ~used.exists())
-    numbers = connection.scalars(unused).all()
-    connection.execute(delete(input_parts).where(input_parts.c.input_id.in_(numbers)))
-    connection.execute(delete(inputs).where(inputs.c.id.in_(numbers)))
+    found = connection.scalars(unused).all()
+    for start in range(0, len(found), _NUMBERS_AT_ONCE):
+        numbers = found[start : start + _NUMBERS_AT_ONCE]
+        connection.execute(delete(input_parts).where(input_parts.c.input_id.in_(numbers)))
+        connection.execute(delete(inputs).where(inputs.c.id.in_(numbers)))
     empty = ~select(jobs.c.id).where(jobs.c.group_id == job_groups.c.id).exists()
     connection.execute(delete(job_groups).where(job_groups.c.created_at < old, empty))
 

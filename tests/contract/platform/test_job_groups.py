@@ -1,7 +1,7 @@
 """Job groups and inputs: all jobs or none, an input of the project's own, and nothing that is needed is deleted."""
 
 import pytest
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from gossamer.errors import BadInput
 from gossamer_platform.state import groups, jobs, projects
@@ -100,3 +100,16 @@ async def test_inputs_and_groups_go_with_their_jobs(database: StateDatabase) -> 
     await database.write(lambda c: c.execute(update(inputs).values(created_at=0)))
     await database.write(age)
     assert await database.read(left) == (0, 0, 0)
+
+
+async def test_more_inputs_are_deleted_than_a_statement_has_parameters(database: StateDatabase) -> None:
+    await database.write(lambda c: _split(c, b"used"))
+
+    def forget(connection: Connection) -> int:
+        owner = projects.project_id(connection, "shop")
+        common = {"project_id": owner, "name": "old", "length": 0, "created_at": 0}
+        connection.execute(insert(inputs), [{**common, "digest": str(number)} for number in range(70_000)])
+        groups.forget_groups(connection)
+        return connection.scalar(select(func.count()).select_from(inputs)) or 0
+
+    assert await database.write(forget) == 1
