@@ -10,7 +10,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from gossamer_platform.manager.operations import JobConflict, Manager, NotFound, requested
+from gossamer_platform.link import JobInput
+from gossamer_platform.manager.operations import JobConflict, Manager, NotFound, is_same_request
 from gossamer_platform.state import groups, jobs
 from gossamer_platform.state.groups import JobGroup, NewGroup
 
@@ -28,14 +29,15 @@ async def create_group(manager: Manager, group: NewGroup) -> tuple[JobGroup, boo
     the project has had, or a key that was used for another group.
     """
     job = group.job
+    known = await manager.read(lambda connection: _created_before(connection, group))
+    if known is not None:  # the spider may be gone by now
+        return known, False
     await manager.require_spider(job.project, job.version, job.spider)
 
     def add(connection: Connection) -> tuple[JobGroup, bool]:
         taken = jobs.find_taken(connection, job.project, group.job_names())  # locks the project
-        known = job.request_key and groups.find_group_request(connection, job.project, job.request_key)
-        if known:
-            if not _is_same(connection, known, group):
-                raise JobConflict(f"the key {job.request_key} was used for another group, number {known.id}")
+        known = _created_before(connection, group)
+        if known is not None:
             return known, False
         if taken:
             raise JobConflict(f"project '{job.project}' has a job {taken} already")
@@ -48,6 +50,15 @@ async def create_group(manager: Manager, group: NewGroup) -> tuple[JobGroup, boo
     return created
 
 
+def _created_before(connection: Connection, group: NewGroup) -> JobGroup | None:
+    """Return the group that a request with the same key has made. Raises JobConflict if that was another group."""
+    key = group.job.request_key
+    known = groups.find_group_request(connection, group.job.project, key) if key else None
+    if known is not None and not _is_same(connection, known, group):
+        raise JobConflict(f"the key {key} was used for another group, number {known.id}")
+    return known
+
+
 def _is_same(connection: Connection, known: JobGroup, group: NewGroup) -> bool:
     """Return whether a group was made by a request like this one. Their names may differ: a request without a name gets
     a new one each time."""
@@ -55,11 +66,12 @@ def _is_same(connection: Connection, known: JobGroup, group: NewGroup) -> bool:
     digests = list(group.inputs) or [""] * group.size
     if [row.input_digest for row in reversed(rows)] != digests or rows[0].shares_frontier != bool(group.processes):
         return False
-    wanted = group.job
+    use = group.use if group.inputs else ""
+    wanted = group.job._replace(input=JobInput(rows[0].input_digest, "", use))  # the digests were compared above
     if groups.CRAWL_SETTING not in wanted.settings and groups.CRAWL_SETTING in rows[0].settings:
         given = {**wanted.settings, groups.CRAWL_SETTING: rows[0].settings[groups.CRAWL_SETTING]}
         wanted = wanted._replace(settings=given)  # as `add_group` does
-    return requested(rows[0]) == requested(wanted)
+    return is_same_request(rows[0], wanted)
 
 
 async def find_group(manager: Manager, number: int) -> JobGroup:

@@ -399,14 +399,15 @@ class Manager:
         Raises NotFound for the project, version or spider, UnsafeName, and JobConflict for a name that the project has
         had, or a key that was used for another job.
         """
+        known = await self.database.read(lambda connection: _created_before(connection, job))
+        if known is not None:  # the spider may be gone by now
+            return known, False
         await self.require_spider(job.project, job.version, job.spider)
 
         def add(connection: Connection) -> tuple[Job, bool]:
-            taken = jobs.has_job(connection, job.project, job.name)
-            known = job.request_key and jobs.find_request(connection, job.project, job.request_key)
-            if known:
-                if requested(known) != requested(job):
-                    raise JobConflict(f"the key {job.request_key} was used for another job, number {known.id}")
+            taken = jobs.has_job(connection, job.project, job.name)  # locks the project
+            known = _created_before(connection, job)
+            if known is not None:
                 return known, False
             if taken:
                 raise JobConflict(f"project '{job.project}' has a job {job.name} already")
@@ -468,10 +469,34 @@ def _last_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[-1]
 
 
-def requested(job: NewJob | Job) -> tuple[Any, ...]:
-    """Return what the client asked for, of a NewJob or a row, to compare two requests with one key."""
-    version = job.version if isinstance(job, NewJob) else job.version_name
-    return job.spider, version, dict(job.arguments), dict(job.settings), job.priority
+def _created_before(connection: Connection, job: NewJob) -> Job | None:
+    """Return the job that a request with the same key has made. Raises JobConflict if that was another job."""
+    if not job.request_key:
+        return None
+    known = jobs.find_request(connection, job.project, job.request_key)
+    if known is not None and not is_same_request(known, job):
+        raise JobConflict(f"the key {job.request_key} was used for another job, number {known.id}")
+    return known
+
+
+def is_same_request(row: Job, job: NewJob) -> bool:
+    """Return whether a job was made by a request like this one. Its name is not compared, nor what the request leaves
+    to the project, nor what changes later: tags, notes, and the retries that are left."""
+    wanted = {
+        **job.policy.given(),
+        "spider": job.spider,
+        "version_name": job.version,
+        "arguments": dict(job.arguments),
+        "settings": dict(job.settings),
+        "priority": job.priority,
+        "input_digest": job.input.digest,
+        "input_use": job.input.use,
+        "is_urgent": job.is_urgent,
+    }
+    wanted.pop("retries", None)
+    if job.label is not None:
+        wanted["label"] = job.label
+    return all(getattr(row, name) == value for name, value in wanted.items())
 
 
 def new_job_name() -> str:

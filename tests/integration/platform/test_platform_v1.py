@@ -150,8 +150,25 @@ def test_a_request_that_is_repeated_with_its_key_creates_one_job(server: Scrapyd
     answers = [server.client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k1"}) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [201, 200]
     assert answers[0].json()["id"] == answers[1].json()["id"]
-    other = server.client.post("/v1/jobs", json={**body, "spider": "numbers"}, headers={"Idempotency-Key": "k1"})
-    assert (other.status_code, other.json()["type"]) == (409, "urn:gossamer:problem:job-conflict")
+    sent = server.client.post("/v1/inputs", params={"project": "shop"}, content=b"http://a.test/").json()
+    others = ({"spider": "numbers"}, {"input": {"digest": sent["digest"]}}, {"label": "big"}, {"time_limit": 5})
+    for change in (*others, {"is_urgent": True}):
+        other = server.client.post("/v1/jobs", json={**body, **change}, headers={"Idempotency-Key": "k1"})
+        assert (other.status_code, other.json()["type"]) == (409, "urn:gossamer:problem:job-conflict"), change
+
+
+@pytest.mark.parametrize(("path", "size"), [("jobs", {}), ("groups", {"processes": 2})])
+def test_a_repeated_request_is_answered_when_its_project_is_gone(
+    server: Scrapyd, path: str, size: dict[str, int]
+) -> None:
+    project = f"gone-{path}"
+    server.deploy(egg(spider("good")), project=project)
+    body = {"project": project, "spider": "good", **size}
+    first = server.client.post(f"/v1/{path}", json=body, headers={"Idempotency-Key": "k"})
+    assert server.client.post("/delproject.json", data={"project": project}).json()["status"] == "ok"
+    again = server.client.post(f"/v1/{path}", json=body, headers={"Idempotency-Key": "k"})
+    assert (first.status_code, again.status_code) == (201, 200), again.text
+    assert first.json()["id"] == again.json()["id"]
 
 
 def test_a_second_job_of_one_name_is_refused(server: Scrapyd) -> None:
