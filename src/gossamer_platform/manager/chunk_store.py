@@ -12,7 +12,7 @@ order of object and row.
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -144,14 +144,22 @@ class ChunkStore:
         """End files of jobs for clients. `maintain` deletes their objects later."""
         self._database.write_now(lambda connection: chunks.hide_files(connection, job_ids, kind))
 
-    def maintain(self) -> None:
-        """Merge chunks, and delete objects that have no use any more. Raises StorageUnavailable."""
+    def maintain(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        """Merge chunks, and delete objects that have no use any more, file by file until `is_stopping`. Raises
+        StorageUnavailable."""
+        for file_id, step in self._due():
+            if is_stopping():
+                break
+            self._with_lease(file_id, step)
+
+    def _due(self) -> Iterator[tuple[int, Any]]:
+        """Yield the numbers of files that need something, each with the method that does it."""
         for file_id in self._database.read_now(lambda c: chunks.files_to_merge(c, limit=_BATCH)):
-            self._with_lease(file_id, self._merge)
+            yield file_id, self._merge
         for row in self._database.read_now(lambda c: chunks.files_to_sweep(c, limit=_BATCH)):
-            self._with_lease(row.id, self._sweep)
+            yield row.id, self._sweep
         for row in self._database.read_now(lambda c: chunks.files_to_delete(c, limit=_BATCH)):
-            self._with_lease(row.id, self._delete)
+            yield row.id, self._delete
 
     def _with_lease(self, file_id: int, work: Any) -> None:
         token = uuid.uuid4().hex

@@ -41,14 +41,18 @@ def parse_limits(text: str) -> KeepLimits:
     return KeepLimits(float(found["days"] or 0), int(found["jobs"] or 0))
 
 
-async def delete_outdated(database: StateDatabase, files: JobFiles, default: RetentionPolicy) -> None:
-    """Delete what no project keeps any more. Raises SQLAlchemyError."""
+async def delete_outdated(
+    database: StateDatabase, files: JobFiles, default: RetentionPolicy, *, stopping: asyncio.Event | None = None
+) -> None:
+    """Delete what no project keeps any more, until `stopping` is set. Raises SQLAlchemyError."""
     for kind, limits in zip(KeptKind, (default.logs, default.items, default.jobs), strict=True):
         while True:
             find = partial(retention.outdated_jobs, kind=kind, default=limits, limit=_BATCH)
             rows = await database.read(find)
             deleted = []
             for row in rows:
+                if stopping is not None and stopping.is_set():
+                    break
                 try:
                     for file in _FILES[kind]:
                         await asyncio.to_thread(files.delete, row, file)

@@ -76,10 +76,14 @@ class StoredArtefacts(ArtefactStore):
 
     def _bound_copies(self, *, keep: Path) -> None:
         with self._lock:
-            found = sorted(((path.stat().st_mtime, path) for path in self._copies.iterdir()), reverse=True)
+            found = []
+            for path in self._copies.iterdir():
+                with contextlib.suppress(FileNotFoundError):  # made by another thread, which renames it now
+                    status = path.stat()
+                    found.append((status.st_mtime, path, status.st_size))
             size = 0
-            for _, path in found:
-                size += path.stat().st_size
+            for _, path, length in sorted(found, reverse=True):
+                size += length
                 if size > _COPY_BYTES and path != keep and not path.name.startswith("."):
                     path.unlink(missing_ok=True)  # one that is being sent is open, and goes on
 

@@ -109,13 +109,14 @@ def _step(connection: Connection, row: Schedule, instant: float, **columns: Any)
 
 
 def step_back(connection: Connection) -> None:
-    """Give the schedules whose next instant is too far ahead the next one from now on. This happens when the database's
-    clock was ahead, fired what was not due, and was set right. An instant whose job exists makes no second one."""
+    """Give the schedules whose next instant is too far ahead, or that have ended in a time to come, the next one from
+    now on. This happens when the database's clock was ahead, fired or left out what was not due, and was set right. An
+    instant whose job exists makes no second one."""
     now = schedules.database_time(connection)
     for row in schedules.waiting_schedules(connection, now):
         with contextlib.suppress(OSError, ValueError, KeyError):  # its time zone was removed; `fire_due` pauses it
             following = rule_of(row).next_after(now)
-            if following is not None and row.next_at is not None and following < row.next_at:
+            if following is not None and (row.next_at is None or following < row.next_at):
                 log.warning("schedule %d: the clock was set back; it goes on", row.id)
                 _step(connection, row, now)
 

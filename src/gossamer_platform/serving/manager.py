@@ -127,7 +127,7 @@ async def _clean(manager: Manager, files: RemoteFiles, options: ManagerOptions, 
     """Delete now and then what is not needed any more."""
     while not stopping.is_set():
         try:
-            await delete_outdated(manager.database, files, options.keep)
+            await delete_outdated(manager.database, files, options.keep, stopping=stopping)
             await manager.clean()  # which jobs are kept, `options.keep` says
         except (OSError, StorageUnavailable, SQLAlchemyError) as error:
             log.warning("rows and artefacts that are not needed cannot be deleted: %s", error)
@@ -138,7 +138,7 @@ async def _maintain(store: ChunkStore, stopping: asyncio.Event) -> None:
     """Merge and delete what nodes have sent, as it becomes possible."""
     while not await happens_within(stopping, _MAINTENANCE_SECONDS):
         try:
-            await in_receiver(store.maintain)
+            await in_receiver(store.maintain, stopping.is_set)
         except (StorageUnavailable, ObjectMissing, SQLAlchemyError) as error:
             log.warning("logs and items cannot be merged or deleted: %s", error)
 

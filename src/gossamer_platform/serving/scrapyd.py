@@ -132,7 +132,7 @@ async def _clean(
     """Delete now and then what is not needed any more."""
     while not stopping.is_set():
         try:
-            await delete_outdated(manager.database, files, RetentionPolicy())
+            await delete_outdated(manager.database, files, RetentionPolicy(), stopping=stopping)
             wanted = await manager.clean(ended_jobs=ended_jobs)
             await agent.forget(wanted)
         except (OSError, SQLAlchemyError) as error:

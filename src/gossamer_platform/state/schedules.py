@@ -8,7 +8,7 @@ the next instant are one transaction.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, delete, func, select, update
+from sqlalchemy import Connection, Select, and_, delete, func, or_, select, update
 
 from gossamer.storage.sql.clock import DatabaseNow
 from gossamer.storage.sql.rows import add_row, fetch, fetch_first
@@ -93,9 +93,10 @@ def seconds_to_next(connection: Connection) -> float | None:
 
 
 def waiting_schedules(connection: Connection, now: float) -> list[Schedule]:
-    """Return the schedules whose next instant is still to come, and lock them until the end of the transaction.
-    `now`: the time of the database."""
-    statement = _with_project().where(schedules.c.paused.is_(False), schedules.c.next_at > now)
+    """Return the schedules whose next instant is still to come, or that have ended at a time that is, and lock them
+    until the end of the transaction. `now`: the time of the database."""
+    is_waiting = or_(schedules.c.next_at > now, and_(schedules.c.next_at.is_(None), schedules.c.ended_at > now))
+    statement = _with_project().where(schedules.c.paused.is_(False), is_waiting)
     return fetch(connection, Schedule, statement.order_by(schedules.c.id).with_for_update(of=schedules))
 
 

@@ -304,6 +304,8 @@ async def test_retention_waits_for_readers(database: StateDatabase, store: Chunk
     # What the node sends now is of no use, and is not asked for again.
     assert await asyncio.to_thread(store.append, "n", key, 1000, b"b" * 10) == 1010
     await database.write(lambda c: c.execute(update(job_files).values(read_until=1.0)))
+    await asyncio.to_thread(store.maintain, lambda: True)
+    assert await asyncio.to_thread(storage.names, "files") != [], "the manager stops"
     await asyncio.to_thread(store.maintain)
     assert await asyncio.to_thread(storage.names, "files") == []
     assert await database.read(lambda c: c.execute(select(job_files)).all()) == []

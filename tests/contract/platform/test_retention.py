@@ -76,6 +76,10 @@ async def test_age_and_count_of_logs_items_and_jobs(
     everything = sorted(["a-5", "a-4", "a-3", "a-2", "a-1", "b-40", "a-90"])
     await delete_outdated(database, files, RetentionPolicy())
     assert _names(tmp_path / "items") == everything
+    stopping = asyncio.Event()
+    stopping.set()
+    await delete_outdated(database, files, RetentionPolicy(logs=KeepLimits(jobs=1)), stopping=stopping)
+    assert _names(tmp_path / "logs") == sorted([*everything, "foreign"])
     reading = files.open(rows[0], FileKind.LOG, 0)
     assert reading is not None
 

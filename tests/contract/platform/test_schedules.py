@@ -49,6 +49,31 @@ async def test_a_clock_that_was_ahead_and_is_right_again_stops_no_schedule(datab
     assert [watch.may_have_changed(*each) for each in times] == [True, False, False, True, False]
 
 
+async def test_a_single_time_that_a_clock_ahead_has_missed_comes_by_the_right_clock(
+    database: StateDatabase,
+) -> None:
+    at = await database.read(schedules.database_time) + 3600.0
+    number = await database.write(lambda c: _add(c, "once", kind="once", rule="", start_at=at))
+    found = await database.read(lambda c: schedules.find_schedule(c, number))
+    assert found is not None
+    assert found.next_at == at
+    # As after the instant was looked at a day later, by the clock then.
+    await database.write(
+        lambda c: schedules.change_schedule(c, number, next_at=None, due_at=None, ended_at=at + 86_400.0)
+    )
+    await database.write(step_back)
+    back = await database.read(lambda c: schedules.find_schedule(c, number))
+    assert back is not None
+    assert (back.next_at, back.due_at, back.ended_at) == (found.next_at, found.due_at, None)
+    # One that has ended by the right clock stays so.
+    ended = at - 7200.0
+    await database.write(lambda c: schedules.change_schedule(c, number, next_at=None, due_at=None, ended_at=ended))
+    await database.write(step_back)
+    again = await database.read(lambda c: schedules.find_schedule(c, number))
+    assert again is not None
+    assert again.next_at is None
+
+
 async def test_managers_fire_each_instant_once(url: str) -> None:
     """Three managers, and twenty schedules of one second; the managers are stopped one after the other."""
     managers = [StateDatabase(url) for _ in range(3)]

@@ -41,3 +41,15 @@ def test_a_manager_keeps_what_another_one_has_uploaded_since_it_was_unwanted(
     assert storage.exists(name)
     second.clean(set(), set())
     assert not storage.exists(name)
+
+
+def test_a_copy_is_made_while_another_one_gets_its_name(storage: ObjectStorage, tmp_path: Path) -> None:
+    artefacts = StoredArtefacts(storage, tmp_path / "copies")
+    code = egg("")
+    digest = digest_of(io.BytesIO(code))
+    artefacts.upload(digest, "shop/1.egg", io.BytesIO(code))
+    (tmp_path / "copies").mkdir(exist_ok=True)
+    (tmp_path / "copies" / ".renamed").symlink_to("nowhere")  # listed, and gone when it is looked at
+    copy = artefacts.fetch(digest, "shop/1.egg")
+    assert copy is not None
+    assert copy.read_bytes() == code
