@@ -33,6 +33,8 @@ from typing import Any
 
 _PROGRESS_SECONDS = 5.0
 """Time between two writes of `progress.json`."""
+_REPORT_SECONDS = 1.0
+"""Pause until the report is tried again that could not be written."""
 _LOOK_SECONDS = 0.05
 """Pause between looks whether Scrapy's engine runs, while a spider is opened."""
 _LISTING_BYTES = 64 * 1024 * 1024
@@ -212,7 +214,8 @@ class Reporter:
         self._exporter.start_exporting()
 
     def _progress(self) -> None:
-        write_json(result_path(self._folder, "progress.json"), self._stats())
+        with contextlib.suppress(OSError):  # the disk is full, say: the next one may be written
+            write_json(result_path(self._folder, "progress.json"), self._stats())
 
     def _stats(self) -> dict[str, Any]:
         # As text where JSON has no such key or value: a project may count under a tuple, say.
@@ -223,7 +226,8 @@ class Reporter:
         # First, because a node keeps only some hundreds.
         return {_TYPES_KEY: ",".join(self._types), **found} if self._types else found
 
-    def _closed(self, spider: Any, reason: str) -> None:
+    def _closed(self, spider: Any, reason: str) -> Any:
+        """Write the report. The Deferred, for which Scrapy waits, is ready when it is written."""
         self._is_closed = True
         if self._ticker is not None and self._ticker.running:
             self._ticker.stop()
@@ -231,10 +235,27 @@ class Reporter:
             self._open_items()
         if self._file is not None:
             self._exporter.finish_exporting()
-            self._file.close()
+            try:
+                self._file.close()
+            except OSError as error:
+                self._fault = self._fault or f"item_lost: {type(error).__name__}: {error}"
         has_items = self._file is not None
         report = {"finish_reason": reason, "fault": self._fault, "has_items": has_items, "stats": self._stats()}
-        write_json(result_path(self._folder, "report.json"), report)
+        return self._report(report, is_late=False)
+
+    def _report(self, report: dict[str, Any], *, is_late: bool) -> Any:
+        """Write the report, and repeat it until it can be written: without it the job counts as failed."""
+        from twisted.internet import reactor
+        from twisted.internet.task import deferLater
+
+        try:
+            write_json(result_path(self._folder, "report.json"), report)
+        except OSError as error:
+            if not is_late:
+                logging.getLogger("gossamer").warning("The end of the job cannot be reported yet: %s", error)
+            clock: Any = reactor
+            return deferLater(clock, _REPORT_SECONDS, self._report, report, is_late=True)
+        return None
 
 
 def give_input(folder: str, job: dict[str, Any]) -> list[str] | None:
