@@ -200,8 +200,8 @@ def _pages() -> Iterator[Sent]:
     yield Sent("GET", log, headers=(("If-Modified-Since", "yesterday"),))
     yield Sent("GET", "/", differs="`/` and `/jobs`")
     yield Sent("HEAD", "/")
-    for prefix in ("/path/to", "", "/a b"):
-        yield Sent("GET", "/jobs", headers=(("X-Forwarded-Prefix", prefix),))
+    for prefix, differs in (("/path/to", ""), ("", ""), ("/a b", "An `X-Forwarded-Prefix`")):
+        yield Sent("GET", "/jobs", headers=(("X-Forwarded-Prefix", prefix),), differs=differs)
     for method, path in (("GET", "/daemonstatus.json"), ("POST", "/schedule.json"), ("OPTIONS", "/cancel.json")):
         origin = ("Origin", "http://localhost:1")
         yield Sent(method, path, headers=(origin,), differs="Without a password")
