@@ -43,7 +43,7 @@ def pause(name: CrawlName, *, json: options.Json = False, **given: Any) -> None:
     """
 
     async def change(frontier: ValkeyFrontier) -> tuple[CrawlId, int]:
-        crawl = await _paused(name, frontier)
+        crawl = await _set_paused(name, frontier, paused=True)
         info = await _when_idle(frontier, crawl)
         return crawl, info.total().leased if info else 0
 
@@ -61,14 +61,7 @@ def resume(name: CrawlName, *, json: options.Json = False, **given: Any) -> None
 
     gossamer crawls resume shop/prices
     """
-
-    async def change(frontier: ValkeyFrontier) -> CrawlId:
-        crawl = await _named(name, frontier)
-        if not await frontier.set_paused(crawl, paused=False):
-            raise BadInput(f"{crawl} does not run.")
-        return crawl
-
-    crawl = run_loop(with_frontier(options.load_settings(given), change))
+    crawl = run_loop(with_frontier(options.load_settings(given), partial(_set_paused, name, paused=False)))
     if json:
         _print_state(crawl, paused=False)
         return
@@ -79,10 +72,10 @@ def _print_state(crawl: CrawlId, **state: Any) -> None:
     terminal.print_json({"appid": crawl.appid, "crawl_id": crawl.crawlid, **state})
 
 
-async def _paused(name: str, frontier: ValkeyFrontier) -> CrawlId:
-    """Pause the crawl of this name on the shards that it has touched. Raises BadInput."""
+async def _set_paused(name: str, frontier: ValkeyFrontier, *, paused: bool) -> CrawlId:
+    """Pause the crawl of this name on the shards that it has touched, or let it go on. Raises BadInput."""
     crawl = await _named(name, frontier)
-    if not await frontier.set_paused(crawl, paused=True):
+    if not await frontier.set_paused(crawl, paused=paused):
         raise BadInput(f"{crawl} does not run, so nothing of it waits.")
     return crawl
 
@@ -122,7 +115,7 @@ async def export_from(settings: Settings, name: str, file: Path) -> tuple[CrawlI
 
 async def _export(settings: Settings, name: str, file: Path, frontier: ValkeyFrontier) -> tuple[CrawlInfo, int]:
     """Pause a crawl, wait until none of its requests is in flight, and write it. Raises BadInput."""
-    crawl = await _paused(name, frontier)
+    crawl = await _set_paused(name, frontier, paused=True)
     if not settings.frontier and not running_address(settings.data_dir):
         await frontier.reclaim_all()
     info = await _when_idle(frontier, crawl)

@@ -41,8 +41,8 @@ from gossamer.valkey.client import read_info
 
 log = logging.getLogger("gossamer.frontier")
 
-# Maximum numbers of leases reclaimed and runs finished per call. Larger values make each call longer, and
-# a shard executes no other call meanwhile.
+# Maximum numbers of leases reclaimed and runs finished per call. Larger values make each call longer, and a shard
+# executes no other call meanwhile.
 _LEASES_A_STEP = 200
 _RUNS_A_STEP = 100
 

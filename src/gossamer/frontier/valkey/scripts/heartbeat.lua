@@ -14,11 +14,11 @@ local worker = ARGV[3]
 if not is_registered(worker) then
   return { -1, 0 }
 end
-note_patience(tonumber(ARGV[4]))
+local limit = note_patience(tonumber(ARGV[4]))
 local key = BASE .. "l:" .. worker
 local held = redis.call("HLEN", key) - redis.call("HEXISTS", key, "last")
 if redis.call("EXISTS", BASE .. "dead") == 1 then
   return { held, 0 }
 end
 local longest_silent = redis.call("ZRANGE", BASE .. "workers", 0, 0, "WITHSCORES")[2]
-return { held, math.max(0, math.ceil(tonumber(longest_silent) + dead_after(tonumber(ARGV[4])) - now)) }
+return { held, math.max(0, math.ceil(tonumber(longest_silent) + limit - now)) }

@@ -24,9 +24,11 @@ local function dead_after(own)
 end
 
 -- Notes the ms after which a worker that sends heartbeats wants to count as dead. They count for ten times as long.
+-- Returns what `dead_after` does.
 local function note_patience(own)
   local known = tonumber(redis.call("GET", BASE .. "patience") or 0)
   if own > known or (own == known and redis.call("PTTL", BASE .. "patience") < 5 * own) then
     redis.call("SET", BASE .. "patience", string.format("%.0f", own), "PX", string.format("%.0f", 10 * own))
   end
+  return math.max(own, known)
 end
