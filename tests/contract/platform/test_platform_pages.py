@@ -391,14 +391,19 @@ async def test_the_overview_names_jobs_that_have_finished_with_errors_in_their_l
     ]
 
 
+def write_items(folder: Path, lines: str) -> None:
+    """Write the items of the job that `_fill` makes."""
+    file = folder / f"items/{_PROJECT}/s/name.attempt-2.jl"
+    file.parent.mkdir(parents=True)
+    file.write_text(lines)
+
+
 async def test_a_condition_for_items_may_have_a_comma(
     client: httpx.AsyncClient, database: StateDatabase, tmp_path: Path
 ) -> None:
     await database.write(_fill)
-    file = tmp_path / f"items/{_PROJECT}/s/name.attempt-2.jl"
-    file.parent.mkdir(parents=True)
-    file.write_text(
-        '{"name": "shoe, red", "price": 1}\n{"name": "shoe, red", "price": 9}\n{"name": "shoe", "price": 9}\n'
+    write_items(
+        tmp_path, '{"name": "shoe, red", "price": 1}\n{"name": "shoe, red", "price": 9}\n{"name": "shoe", "price": 9}\n'
     )
     query = {"id": "1", "filter": "name=shoe, red\r\nprice>5\r\n"}
     page = (await client.get("/ui/job/items", params=query)).text
@@ -413,11 +418,9 @@ async def test_a_table_of_items_has_no_formulas_and_a_bounded_number_of_columns(
     client: httpx.AsyncClient, database: StateDatabase, tmp_path: Path
 ) -> None:
     await database.write(_fill)
-    file = tmp_path / f"items/{_PROJECT}/s/name.attempt-2.jl"
-    file.parent.mkdir(parents=True)
     lines: list[dict[str, object]] = [{"name": "=1+1", "price": -1}]
     lines += [{str(number): number for number in range(start, start + 600)} for start in (0, 600)]
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_items(tmp_path, "".join(f"{json.dumps(line)}\n" for line in lines))
     exported = (await client.get("/ui/job/export", params={"id": "1", "form": "csv"})).text
     header, first, *_ = exported.splitlines()
     assert (header.split(",")[:2], first[:10]) == (['"name"', '"price"'], '"\'=1+1",-1')
