@@ -108,6 +108,8 @@ def bus_error(error: Any) -> BusError:
 
 _CLOSE_CHECK_SECONDS = 1.0
 """Interval at which a waiting `take` checks whether its consumer is being closed; so `close` may take that long."""
+_DELETED_SECONDS = 10.0
+"""Time in which all brokers learn that a topic was deleted."""
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Offset in a cursor. It comes from a client, so it must fit into librdkafka's 64 bits with room for one more."""
 _REBALANCED = {
@@ -168,8 +170,9 @@ class KafkaConsumer:
         """Messages that were read, but not returned, because `_begun` could not be committed."""
         self._taking: asyncio.Future[list[Message]] | None = None
         """A call of `_take` in the thread whose messages no `take` has returned yet. None: there is none."""
-        self._deleted: set[str] = set()
-        """Topics that the broker does not know, and that `create` has not created yet."""
+        self._deleted: dict[str, float] = {}
+        """Topics that a broker does not know, and the monotonic time until which each `take` makes sure that they are
+        there: another broker may know them a moment longer, and librdkafka reports each deletion once."""
         self._in_group = False
         """True after `subscribe`, False after `assign`."""
         self._unfinished: set[tuple[str, int]] = set()
@@ -233,9 +236,10 @@ class KafkaConsumer:
         # When this task is cancelled, the call in the thread goes on. The next `take` returns the messages of that
         # call, under the limits that the cancelled `take` gave, so that no message is lost.
         if self._create is not None:
-            for topic in list(self._deleted):
+            for topic, last in list(self._deleted.items()):
                 await self._create(topic)
-                self._deleted.discard(topic)
+                if monotonic() > last:
+                    del self._deleted[topic]
         if self._taking is None:
             self._taking = asyncio.ensure_future(in_thread(self._thread, lambda: self._take(at_most, wait_seconds)))
         try:
@@ -271,11 +275,12 @@ class KafkaConsumer:
         for event in events:
             partition = (event.topic(), event.partition())
             error = event.error()
-            if partition in self._lost:
-                # `consume` may call `_on_lost` after it has read messages of the partition. Committed now, they would
-                # take earlier messages along that are still in hand. (It does not come back within one `consume`.)
-                continue
             if error is None:
+                if partition in self._lost:
+                    # `consume` may call `_on_lost` after it has read messages of the partition. Committed now, they
+                    # would take earlier messages along that are still in hand. (It does not come back within one
+                    # `consume`.) An error is noted in any case: that of a deleted topic names its partition 0.
+                    continue
                 messages.append(to_message(event))
                 if self._in_group:
                     self._uncommitted.setdefault(partition, deque()).append(event.offset())
@@ -284,7 +289,7 @@ class KafkaConsumer:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._unfinished.discard(partition)
             elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and event.topic():
-                self._deleted.add(event.topic())
+                self._deleted[event.topic()] = monotonic() + _DELETED_SECONDS
             else:
                 log.warning("%s", error)
         return messages

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from gossamer.bus.base import Bus, Consumer
 from gossamer.bus.kafka import KafkaBus
@@ -109,18 +110,25 @@ class _Slow:
         return found
 
 
-async def test_a_partition_that_is_revoked_during_a_read_keeps_what_is_in_hand(
-    one_broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The member has 0-9 in hand and reads on when another joins. The group still owes all of them."""
-    reading, revoked = asyncio.Event(), threading.Event()
-    on_lost, loop = KafkaConsumer._on_lost, asyncio.get_running_loop()
+@pytest.fixture
+def revoked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once a consumer has lost partitions."""
+    event = threading.Event()
+    on_lost = KafkaConsumer._on_lost
 
     def noted(consumer: KafkaConsumer, *lost: Any) -> None:
         on_lost(consumer, *lost)
-        revoked.set()
+        event.set()
 
     monkeypatch.setattr(KafkaConsumer, "_on_lost", noted)
+    return event
+
+
+async def test_a_partition_that_is_revoked_during_a_read_keeps_what_is_in_hand(
+    one_broker: Broker, revoked: threading.Event
+) -> None:
+    """The member has 0-9 in hand and reads on when another joins. The group still owes all of them."""
+    reading, loop = asyncio.Event(), asyncio.get_running_loop()
     bus = KafkaBus(one_broker.servers, partitions=1, options=_ALL_REVOKED)
     await bus.publish("revoked", [b"%d" % n for n in range(20)])
     one = await bus.consume(["revoked"], group="revoked")
@@ -147,6 +155,48 @@ async def test_a_partition_that_is_revoked_during_a_read_keeps_what_is_in_hand(
         await asyncio.gather(read_on(), join())
     assert found == set(range(20))
     await bus.close()
+
+
+async def _deleted_and_made_again(one_broker: Broker, bus: KafkaBus, consumer: Consumer, topic: str) -> None:
+    """Delete a topic, and take in vain until it is there again."""
+    admin = AdminClient({"bootstrap.servers": one_broker.servers})
+    admin.delete_topics([topic], operation_timeout=20)[topic].result(20)
+    async with asyncio.timeout(60):
+        while topic not in admin.list_topics(timeout=10).topics:
+            assert await consumer.take(at_most=10, wait_seconds=0.1) == []
+    await bus.close()
+
+
+async def test_a_deleted_topic_is_made_again_also_when_its_partitions_are_revoked_during_the_read(
+    one_broker: Broker, revoked: threading.Event
+) -> None:
+    """The error that says so names the partition 0, which is among the revoked ones."""
+    bus = KafkaBus(one_broker.servers, partitions=1)
+    one = await bus.consume(["deleted"], group="deleted")
+    assert isinstance(one, KafkaConsumer)
+    await bus.publish("deleted", [b"0"])
+    await one.acknowledge(await take(one, 1))
+    one._consumer = _Slow(one._consumer, revoked, lambda: None)
+    await _deleted_and_made_again(one_broker, bus, one, "deleted")
+
+
+async def test_a_deleted_topic_is_made_again_also_when_a_broker_knows_it_a_moment_longer(one_broker: Broker) -> None:
+    """So it seems to be there at the first look. librdkafka does not report it again."""
+    bus = KafkaBus(one_broker.servers, partitions=1)
+    one = await bus.consume(["stale"], group="stale")
+    assert isinstance(one, KafkaConsumer)
+    await bus.publish("stale", [b"0"])
+    await one.acknowledge(await take(one, 1))
+    looks = 0
+
+    async def create(topic: str) -> None:
+        nonlocal looks
+        looks += 1
+        if looks > 1:
+            await bus._ensure_again(topic)
+
+    one._create = create
+    await _deleted_and_made_again(one_broker, bus, one, "stale")
 
 
 class _Refusing:
