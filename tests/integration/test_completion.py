@@ -119,6 +119,12 @@ def test_a_shell_completes(
     assert found.isdisjoint(unwanted)
 
 
+def test_the_name_of_a_crawl_is_not_run_as_code(folder: Path, scripts: Path) -> None:
+    (folder / ".gossamer/crawls/$(touch hit).json").write_text("{}")
+    assert in_bash("gossamer crawls delete ", folder, scripts) == {"shop-1a2b", "news", r"\$\(touch\ hit\)"}
+    assert not (folder / "hit").exists()
+
+
 def test_a_wheel_has_the_scripts_as_the_code_makes_them(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "dist"],

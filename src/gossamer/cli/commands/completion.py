@@ -172,15 +172,16 @@ def _cases(complete: Callable[[str, tuple[str, ...]], str], *, word: str, first:
 # --- bash -------------------------------------------------------------------------------------------------------------
 
 _BASH = """
-_gossamer_crawls() {{  # names of the crawls of the data directory
-    local folder={folder} i path
+_gossamer_crawls() {{  # names of crawls of the data directory; compgen -W would run a $(...) in one
+    local folder={folder} i path name
     for ((i = 1; i < COMP_CWORD; i++)); do
         [[ ${{COMP_WORDS[i]}} == --data-dir ]] && folder=${{COMP_WORDS[i + 1]}}
     done
     for path in "$folder"/crawls/*.json; do
         [[ -e $path ]] || continue
         path=${{path##*/}}
-        printf '%s\\n' "${{path%.json}}"
+        printf -v name %q "${{path%.json}}"
+        [[ $name == "$cur"* ]] && COMPREPLY+=("$name")
     done
 }}
 
@@ -237,7 +238,7 @@ def _bash_value(kind: str, words: tuple[str, ...]) -> str:
     if kind == "file":
         return '_gossamer_files "$cur"'
     if kind == "crawl":
-        return 'COMPREPLY=($(compgen -W "$(_gossamer_crawls)" -- "$cur"))'
+        return "_gossamer_crawls"
     return f"COMPREPLY=($(compgen -W '{' '.join(words)}' -- \"$cur\"))"
 
 
