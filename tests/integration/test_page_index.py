@@ -38,6 +38,7 @@ from gossamer.fresh.scopes import ScopeChange
 from gossamer.fresh.store import IndexStore, end_visits, kept_crawl
 from gossamer.fresh.visited import IndexedVisits
 from gossamer.model.crawl import Crawl, CrawlId, QueryOrder, RevisitOptions, RevisitRule, Run, Terms
+from gossamer.model.record import ItemRecord, Output
 from gossamer.model.request import Lease, Outcome, Settlement
 from gossamer.policy.change_dates import FIRST_TRUST
 from gossamer.policy.revisits import DAY_SECONDS, IntervalLimits
@@ -989,18 +990,39 @@ def test_what_is_no_index_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     PageIndex.open(str(tmp_path / "empty"), "0123456789abcdef", crawl_id="cli/one").close()
 
 
-async def test_a_worker_waits_until_an_index_that_cannot_be_used_is_repaired(tmp_path: Path) -> None:
-    crawl, terms, path = CrawlId("app", "one"), Terms(recrawl=RevisitOptions()), tmp_path / "index.sqlite"
-    path.write_text("no database" * 100)
+def visits_of_one_crawl(path: Path) -> tuple[IndexedVisits, Settlement]:
+    """Return the indexes of a worker, at a path, and the settlement of a page that it fetched."""
+    crawl, terms = CrawlId("app", "one"), Terms(recrawl=RevisitOptions())
     lease = Lease(
         id=1, worker="worker-1", shard=0, run=Run(Crawl(id=crawl), 1, 1), spider="link", domain="a.test", priority=1,
         depth=0, attempt=0, deaths=0, url="https://a.test/", payload=None, terms=terms, request_id="", identity=b"",
         charged=0.0,
     )  # fmt: skip
-    finished = [FinishedLease(Settlement(lease, Outcome.FETCHED))]
     visits = IndexedVisits(
         lambda crawl, terms: PageIndex.open(str(path), crawl.token, crawl_id=str(crawl)), SinkThread("test"), secret=0
     )
+    return visits, Settlement(lease, Outcome.FETCHED)
+
+
+@pytest.mark.parametrize("value", ["half a pair: \ud800", 10**5000, [[]]], ids=["surrogate", "integer", "nested"])
+async def test_no_value_in_an_item_ends_the_worker(tmp_path: Path, value: Any) -> None:
+    if value == [[]]:
+        for _ in range(100_000):
+            value = [value]
+    record = ItemRecord(
+        appid="app", crawlid="one", spiderid="mine", request_id="1", attempt=0, url="https://a.test/", attrs=None,
+        timestamp="2026-01-02T03:04:05Z", item={"a": value},
+    )  # fmt: skip
+    visits, settlement = visits_of_one_crawl(tmp_path / "index.sqlite")
+    await visits.enter([FinishedLease(settlement, outputs=[Output(record=record)])])
+    await visits.close()
+
+
+async def test_a_worker_waits_until_an_index_that_cannot_be_used_is_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    path.write_text("no database" * 100)
+    visits, settlement = visits_of_one_crawl(path)
+    finished = [FinishedLease(settlement)]
     with pytest.raises(SinkError, match=r"the page index of app/one cannot be used: .* is something else"):
         await visits.enter(finished)
     path.unlink()

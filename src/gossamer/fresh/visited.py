@@ -21,6 +21,7 @@ from gossamer.fresh.page import Fetch, Found, PageKind, short_hash
 from gossamer.fresh.validators import validators
 from gossamer.model.assets import ASSET_SPIDER
 from gossamer.model.crawl import CrawlId, QueryOrder, RevisitRule, Terms
+from gossamer.model.json_codec import encode_value
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.model.request import Batch, DropReason, Lease, Outcome, Payload, Settlement, pack, unpack
 from gossamer.policy.change_dates import announced_changes
@@ -150,7 +151,7 @@ def _kind(lease: Lease, output: Output) -> PageKind:
 def _items_hash(outputs: Sequence[Output]) -> int:
     """Return the hash of the items of a page; 0: there are none."""
     items = [output.record.item for output in outputs if isinstance(output.record, ItemRecord)]
-    return short_hash(body_hash(msgspec.json.encode(items, enc_hook=str))) if items else 0
+    return short_hash(body_hash(encode_value(items))) if items else 0
 
 
 def fetches_of(
