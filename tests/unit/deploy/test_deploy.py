@@ -252,6 +252,17 @@ def test_a_node_builds_environments_in_a_volume_of_its_own() -> None:
         assert not [place for place in found[name]["tmpfs"] if place.startswith("/data")]
 
 
+def test_code_of_projects_reaches_no_server_of_the_cluster_but_its_manager() -> None:
+    """Kafka asks for no password, and its clients can do everything."""
+    networks = {name: set(one.get("networks", ["default"])) for name, one in compose("x").items()}
+    reached = {name for name, own in networks.items() if own & (networks["node-1"] | networks["node-2"])}
+    assert reached == {"manager", "node-1", "node-2"}
+    servers = {"worker": {"valkey", "kafka"}, "browser-worker": {"valkey", "kafka"}, "manager": {"postgresql"}}
+    for name, needed in (servers | {"service": {"valkey", "kafka", "postgresql"}}).items():
+        assert all(networks[name] & networks[server] for server in needed), name
+    assert set.union(*networks.values()) == yaml.safe_load((DEPLOY / CLUSTER).read_text())["networks"].keys()
+
+
 OWN = ("service", "worker", "browser-worker", "manager", "node-1", "node-2")
 """Services of the cluster that are Gossamer's."""
 
