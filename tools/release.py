@@ -32,10 +32,38 @@ UNRELEASED = "## [Unreleased]\n"
 FIRST_LINES = 100
 """Maximum number of lines in the change log of the first release: one page that says what Gossamer does."""
 
-_NOT_RELEASED = re.compile(r"not\s+on\s+the\s+package\s+index\s+yet|/path/to/the/checkout(?!/)")
-"""Words of pages until there is a release. A folder of the checkout, such as fakeweb, is not released."""
+_NOT_ON_INDEX = re.compile(r"not\s+on\s+the\s+package\s+index\s+yet")
+"""Words that README.md has until the commit that is to be the first release."""
+
+_NOT_RELEASED = re.compile(rf"{_NOT_ON_INDEX.pattern}|/path/to/the/checkout(?!/)")
+"""Words of pages until then. A folder of the checkout, such as fakeweb, is not released."""
 
 _STEPS = ("set the version, write the heading of CHANGELOG.md", "commit, tag")
+
+
+def is_on_index(root: Path) -> bool:
+    """Return whether Gossamer is on the package index, or will be by the next release: README.md says when it is not.
+
+    Before, no text may name it there, for a stranger could register the name. From then on all pages must.
+    """
+    return not _NOT_ON_INDEX.search((root / "README.md").read_text())
+
+
+def places_before_release(root: Path) -> list[str]:
+    """Return the lines, as README.md:11, with words of pages that only hold until Gossamer is on the package index."""
+    places = []
+    for page in _pages(root):
+        text = page.read_text()
+        lines = {text.count("\n", 0, found.start()) + 1 for found in _NOT_RELEASED.finditer(text)}
+        places += [f"{page.relative_to(root)}:{line}" for line in sorted(lines)]
+    return places
+
+
+def _pages(root: Path) -> list[Path]:
+    """Return the pages that people write: others are made from the code, or are history."""
+    docs = root / "docs"
+    found = [page for page in docs.rglob("*.md") if page.relative_to(docs).parts[0] not in ("adr", "reference")]
+    return [root / "README.md", *sorted(found)]
 
 
 class Release:
@@ -75,16 +103,10 @@ class Release:
                 self._replace_line(path, form.format(self.current), form.format(self.version))
         heading = f"{UNRELEASED}\n## [{self.version}] - {time.strftime('%Y-%m-%d', time.gmtime())}\n"
         self._replace_line("CHANGELOG.md", UNRELEASED, heading)
-        for page in self._pages():
+        for page in _pages(self.root):
             pattern = rf"\bgossamer([ /]){re.escape(self.current)}\b"
             page.write_text(re.sub(pattern, rf"gossamer\g<1>{self.version}", page.read_text()))
         subprocess.run([sys.executable, "-m", "tools.reference"], cwd=self.root, check=True)
-
-    def _pages(self) -> list[Path]:
-        """Return the pages that people write: others are made from the code, or are history."""
-        docs = self.root / "docs"
-        found = [page for page in docs.rglob("*.md") if page.relative_to(docs).parts[0] not in ("adr", "reference")]
-        return [self.root / "README.md", *sorted(found)]
 
     def _wrong_tree(self) -> list[str]:
         wrong = []
@@ -129,11 +151,7 @@ class Release:
         return []
 
     def _wrong_pages(self) -> list[str]:
-        places = []
-        for page in self._pages():
-            text = page.read_text()
-            lines = {text.count("\n", 0, found.start()) + 1 for found in _NOT_RELEASED.finditer(text)}
-            places += [f"{page.relative_to(self.root)}:{line}" for line in sorted(lines)]
+        places = places_before_release(self.root)
         advice = "Write how it is installed from there: pip install gossamer-crawl, or 'gossamer-crawl[EXTRA]'."
         return [f"Pages say that Gossamer is not on the package index: {', '.join(places)}. {advice}"] if places else []
 

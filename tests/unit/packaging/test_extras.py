@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,20 +15,52 @@ from urllib.parse import quote
 import pytest
 
 from gossamer.extras import install_advice
+from tools.release import is_on_index, places_before_release
 
 ROOT = Path(__file__).parents[3]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-PEOPLE_READ = [
-    *(path for folder in ("src", "docs", "examples", "deploy", "fakeweb") for path in (ROOT / folder).rglob("*")),
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
-]
 
 
-def test_no_text_advises_to_install_gossamer_from_the_index() -> None:
+def wrong_advice(root: Path) -> list[str]:
+    """Return the places of a checkout whose advice does not fit its state: released, or not yet."""
+    if is_on_index(root):
+        return places_before_release(root)
     advice = re.compile(r"gossamer[-_]crawl\[|pip install ['\"]?gossamer", re.IGNORECASE)
-    for path in PEOPLE_READ:
-        if path.suffix in (".py", ".md", ".toml", ".yaml", ".yml", ".json", ".txt") or path.name == "Dockerfile":
-            assert not advice.findall(path.read_text()), path
+    read = [
+        *(path for folder in ("src", "docs", "examples", "deploy", "fakeweb") for path in (root / folder).rglob("*")),
+        *(root / name for name in ("README.md", "CONTRIBUTING.md")),
+    ]
+    kinds = (".py", ".md", ".toml", ".yaml", ".yml", ".json", ".txt")
+    texts = (path for path in read if path.suffix in kinds or path.name == "Dockerfile")
+    return [str(path.relative_to(root)) for path in texts if advice.search(path.read_text())]
+
+
+def test_the_advice_of_all_texts_fits_the_state() -> None:
+    assert wrong_advice(ROOT) == []
+
+
+def test_before_the_first_release_no_page_may_advise_the_index(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "CONTRIBUTING.md").touch()
+    (tmp_path / "README.md").write_text("It is not on the\npackage index yet.\n")
+    page = tmp_path / "docs/page.md"
+    page.write_text("pip install '/path/to/the/checkout[text]'\n")
+    assert wrong_advice(tmp_path) == []
+    page.write_text("pip install 'gossamer-crawl[text]'\n")
+    assert wrong_advice(tmp_path) == ["docs/page.md"]
+
+
+def test_pages_changed_as_a_release_demands_are_right_unless_one_was_forgotten(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("images"))
+    shutil.copy(ROOT / "README.md", tmp_path)
+    for page in tmp_path.rglob("*.md"):
+        text = re.sub(r"not\s+on\s+the\s+package\s+index\s+yet", "on the package index", page.read_text())
+        page.write_text(re.sub(r"/path/to/the/checkout(?!/)", "gossamer-crawl", text))
+    page = tmp_path / "docs/howto/text.md"
+    assert "pip install 'gossamer-crawl[text]'" in page.read_text()
+    assert wrong_advice(tmp_path) == []
+    page.write_text("pip install '/path/to/the/checkout[text]'\n")
+    assert wrong_advice(tmp_path) == ["docs/howto/text.md:1"]
 
 
 def test_no_package_of_this_repository_requires_another_one_from_the_index() -> None:
