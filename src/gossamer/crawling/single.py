@@ -266,12 +266,12 @@ async def _follow(
         fetched = await backend.fetch(request)
         if (session := attempt.session) is not None:
             if fetched.rendering is None:  # else the browser's backend has passed the cookies on
-                session.receive(attempt.url, fetched)
+                session.receive(attempt.url, fetched, number=attempt.sent_by)
             fetched = session.without_cookies(fetched)
             if session.is_logged_out(fetched, url=attempt.url, requested=found.url):
                 hop.response = fetched
-                number, status = session.number, fetched.status
-                if await session.renew(number, attempt.login_request, clients.fetch, status=status):
+                send = clients.fetch
+                if await session.renew(attempt.sent_by, attempt.login_request, send, status=fetched.status):
                     continue
                 raise FetchRefused("it looks as to a visitor who is not logged in", "logged_out")
         hop.response = fetched

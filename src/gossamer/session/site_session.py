@@ -60,6 +60,7 @@ class SiteSession:
         """Names of the fields of that form that the login fills."""
         self._lock = asyncio.Lock()
         self._is_ready = False
+        self._is_logging_in = False
         self.number = 0
         """Number of logins so far. A request remembers it, to know whether it was sent by the session of now."""
         self._has_page = False
@@ -91,9 +92,9 @@ class SiteSession:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def prepare(self, request_for: Callable[[str], FetchRequest], send: Exchange) -> None:
-        """Be ready for a page: log in if that has not happened. `send` charges a hit and sends a request of a login.
-        Raises LoginFailed."""
-        if self._is_ready:
+        """Be ready for a page: log in if that has not happened, and wait for a login in progress. `send` charges a hit
+        and sends a request of a login. Raises LoginFailed."""
+        if self._is_ready and not self._is_logging_in:
             await self._stored.sync()
             return
         async with self._lock:
@@ -131,15 +132,19 @@ class SiteSession:
             self._used_tls = True
         return is_tls or not self._used_tls
 
-    def receive(self, url: str, fetched: FetchResponse) -> bool:
-        """Take over the cookies of a response. Returns whether requests now have others."""
-        return self._stored.jar.receive(url, fetched.headers, now=time.time())
+    def receive(self, url: str, fetched: FetchResponse, *, number: int) -> bool:
+        """Take over the cookies of a response whose request was sent by the login of this number. Cookies for another
+        login than that of now are ignored: they may be those of a visitor. Returns whether requests now have others."""
+        return not self._is_of_now(number) or self._stored.jar.receive(url, fetched.headers, now=time.time())
 
     def receive_from_scripts(
-        self, given: Sequence[Mapping[str, Any]], url: str, found: Sequence[Mapping[str, Any]]
+        self, given: Sequence[Mapping[str, Any]], url: str, found: Sequence[Mapping[str, Any]], *, number: int
     ) -> None:
         """Take over what the scripts of a page have done to its cookies. `given`: of `script_cookies`, before; `found`:
-        those that the scripts may read now, as Chromium's `Network.getCookies` returns them."""
+        those that the scripts may read now, as Chromium's `Network.getCookies` returns them; `number`: as for
+        `receive`."""
+        if not self._is_of_now(number):
+            return
         now, jar = time.time(), self._stored.jar
         before = {_place(cookie, url): cookie["value"] for cookie in given}
         after = {_place(cookie, url): cookie for cookie in found}
@@ -147,6 +152,10 @@ class SiteSession:
         for name, domain, path in before.keys() - after.keys():
             lines.append(f"{name}=; Max-Age=0; Path={path}" + (f"; Domain={domain}" if domain.startswith(".") else ""))
         jar.receive(url, [("Set-Cookie", line) for line in lines], now=now, from_scripts=True)
+
+    def _is_of_now(self, number: int) -> bool:
+        """Return whether what the login of this number has sent belongs to the session of now."""
+        return number == self.number and not self._is_logging_in
 
     def without_cookies(self, fetched: FetchResponse) -> FetchResponse:
         """Return a response, and its request, without the values of cookies and of the login's headers, for records
@@ -191,7 +200,7 @@ class SiteSession:
             return False
         if fetched.status == 401 or fetched.status in signs.status:
             return True
-        location = redirect_location(fetched.status, fetched.headers)
+        location = fetched.moved_to or redirect_location(fetched.status, fetched.headers)
         if location is not None:
             return self._is_of_login(redirect_target(url, location) or "")
         if url != requested and self._is_of_login(url):
@@ -315,7 +324,11 @@ class SiteSession:
         assert self.account is not None
         self._stored.jar.clear()
         session = LoginSession(self._login, self._stored.jar, send, request_for, time.time())
-        self._headers = await session.log_in(self.account)
+        self._is_logging_in = True
+        try:
+            self._headers = await session.log_in(self.account)
+        finally:
+            self._is_logging_in = False
         self._used_tls, self._form_page = self._used_tls or session.used_tls, session.form_page
         self._form = session.form
         self._form_fields = session.form_fields or self._form_fields

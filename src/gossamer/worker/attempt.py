@@ -119,6 +119,8 @@ class Attempt:
     login_number: int = -1
     """Number of the session's login by which the first request was sent: a redirect to the login may be followed when
     another page has renewed the session. -1: none was sent."""
+    sent_by: int = -1
+    """Number of the login by which the latest request was sent. -1: none was."""
     opened: Any = None
     """Result of the spider's `on_page`."""
     page_error: BaseException | None = None
@@ -171,8 +173,9 @@ class Attempt:
             context.guard_proxy,
         )
         if self.session is not None:
+            self.sent_by = self.session.number
             if self.login_number < 0:
-                self.login_number = self.session.number
+                self.login_number = self.sent_by
             self.session.add_to(request)
         return request
 
@@ -201,7 +204,7 @@ class Attempt:
         `render_reason` returns it."""
         from gossamer.fetch.backend import PageLoad  # imported late: most crawls render no page
 
-        session = self.session
+        session, number = self.session, self.sent_by
         given = () if session is None else session.script_cookies(self.url)
         because, _, why = reason.partition(":")
         return PageLoad(
@@ -220,8 +223,8 @@ class Attempt:
             session="" if session is None else session.key,
             script_cookies=given,
             on_open=self._use_page if type(self.context.spider).on_page is not Spider.on_page else None,
-            on_response=None if session is None else session.receive,
-            on_script_cookies=None if session is None else partial(session.receive_from_scripts, given),
+            on_response=None if session is None else partial(session.receive, number=number),
+            on_script_cookies=None if session is None else partial(session.receive_from_scripts, given, number=number),
         )
 
     async def _use_page(self, tab: "OpenPage") -> None:

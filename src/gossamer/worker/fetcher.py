@@ -343,7 +343,7 @@ class Fetcher:
         """Take over the cookies of a response. Returns it without them; and the result of the request, if the session
         has ended: it is renewed, and the request is sent again."""
         if fetched.rendering is None:  # else the browser's backend has passed the cookies on
-            attempt.has_new_cookies = session.receive(attempt.url, fetched)
+            attempt.has_new_cookies = session.receive(attempt.url, fetched, number=attempt.sent_by)
         fetched = session.without_cookies(fetched)
         if attempt.payload.asset is not None or attempt.payload.sitemap:
             return fetched, None

@@ -1,5 +1,8 @@
-"""A session at a site: which requests get what a login has given."""
+"""A session at a site: which requests get what a login has given, and which responses belong to it."""
 
+import asyncio
+
+import msgspec
 import pytest
 
 from gossamer.fetch.exchange import FetchRequest, FetchResponse, Timings
@@ -85,3 +88,42 @@ async def test_a_page_with_the_form_of_the_login_is_that_of_a_visitor(body: str,
     for session in (await logged_in(), await logged_in(Spider())):
         assert session.is_logged_out(page(body, url), url=url, requested=url) is is_out
     assert not (await logged_in(form=False)).is_logged_out(page(body, url), url=url, requested=url)
+
+
+async def test_a_page_whose_script_leads_to_the_login_is_that_of_a_visitor() -> None:
+    session, url = await logged_in(), "https://shop.test/p/1"
+    for target, is_out in ((f"{LOGIN_PAGE}?next=/p/1", True), ("https://shop.test/p/2", False)):
+        moved = msgspec.structs.replace(page("", url), moved_to=target)
+        assert session.is_logged_out(moved, url=url, requested=url) is is_out
+
+
+def setting(cookie: str) -> FetchResponse:
+    """A response that sets a cookie."""
+    return msgspec.structs.replace(page("", "https://shop.test/p/1"), headers=[("Set-Cookie", f"{cookie}; Path=/")])
+
+
+async def test_responses_to_requests_of_the_login_before_leave_the_new_session_alone() -> None:
+    """They come while the login is in progress, or after it. No page is sent meanwhile."""
+    session, url, waiting = await logged_in(), "https://shop.test/p/1", []
+    session.on_page()
+    script = {"name": "sid", "value": "guest", "domain": "shop.test", "path": "/", "expires": -1, "secure": False}
+
+    async def send(request: FetchRequest) -> FetchResponse:
+        assert session.receive(url, setting("sid=guest"), number=1)
+        session.receive_from_scripts((), url, [script], number=1)
+        waiting.append(asyncio.ensure_future(session.prepare(FetchRequest, send_nothing)))
+        await asyncio.sleep(0)
+        assert not waiting[-1].done()
+        if request.method == "GET":
+            assert "Cookie" not in dict(request.headers)
+            return page(FORM, request.url)
+        return msgspec.structs.replace(page("", request.url), headers=setting("sid=good").headers)
+
+    assert await session.renew(1, FetchRequest, send, status=200)
+    await asyncio.gather(*waiting)
+    assert session.receive(url, setting("sid=guest"), number=1)
+    assert session.receive(url, setting("theme=dark"), number=2)
+    session.receive_from_scripts((), url, [script], number=1)
+    request = FetchRequest(url)
+    session.add_to(request)
+    assert dict(request.headers)["Cookie"] == "sid=good; theme=dark"
