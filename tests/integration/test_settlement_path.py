@@ -36,7 +36,7 @@ def mirrored() -> Iterator[Cluster]:
 
 def documented() -> list[str]:
     """What the listing of the page names, the committer first."""
-    (listing,) = re.findall(r"```\n(Committer\._settle_on .*?)```", PAGE.read_text(), re.DOTALL)
+    (listing,) = re.findall(r"```text\n(Committer\._settle_on .*?)```", PAGE.read_text(), re.DOTALL)
     return re.findall(r"(?m)^(?: ?\d )?([\w.]+)  ", listing)
 
 

@@ -19,57 +19,16 @@ _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _TYPED = frozenset({"", "console", "sh", "bash"})
 """Languages of blocks in which a reader finds commands."""
 _HEREDOC = re.compile(r"<<'?(\w+)'?$", re.MULTILINE)
-_ASSIGNED = re.compile(r"^\w+=(?:'[^']*'|\S*)\s*")
-PROGRAMS = frozenset(
-    {
-        *(
-            "apt-get",
-            "bash",
-            "cat",
-            "cd",
-            "chmod",
-            "cp",
-            "curl",
-            "docker",
-            "echo",
-            "export",
-            "find",
-            "gossamer",
-            "grep",
-        ),
-        *(
-            "head",
-            "http_proxy",
-            "jq",
-            "ls",
-            "logparser",
-            "make",
-            "mariadb",
-            "mkdir",
-            "pip",
-            "pipx",
-            "printf",
-            "proxy",
-            "pytest",
-        ),
-        *(
-            "python",
-            "python3",
-            "redis-cli",
-            "rm",
-            "scrapy",
-            "scrapyd-deploy",
-            "shub",
-            "source",
-            "sqlite3",
-            "token",
-            "unset",
-            "api",
-        ),
-        *("uv", "uvx", "valkey-server", "warcio", "tools/dist", "(umask", "kubectl", "helm", "psql"),
-    }
+_ASSIGNED = re.compile(r"""^\w+=(?:'[^']*'|"[^"]*"|\$\([^)]*\)|\S*)\s*""")
+_PROGRAM = re.compile(
+    r"""(\S*/)?(
+    apt-get | bash | cat | cd | chmod | cp | curl | dist | docker | echo | export | find | for | gossamer | grep |
+    head | helm | install | jq | kubectl | logparser | ls | make | mariadb | mkdir | mvn | pip | pipx | printf | proxy |
+    psql | pytest | python3? | redis-cli | rm | scrapy | scrapyd-deploy | sed | shub | source | sqlite3 | systemctl |
+    \(umask | unset | useradd | uvx? | valkey-server | warcio)(\s|$)""",
+    re.VERBOSE,
 )
-"""First words of lines that are commands; blocks without a language also show files and output."""
+"""First words of commands. A block that has other lines, and no prompts, is no block of commands."""
 
 
 @dataclass(frozen=True)
@@ -83,18 +42,19 @@ class Typed:
 
 
 def typed_commands(page: str) -> Iterator[Typed]:
-    """Yield the commands of the blocks of a page, in their order."""
+    """Yield the commands of the blocks of a page, in their order.
+
+    In a block with prompts (`$ `), the lines below a command are what it prints. In others, each line is a command.
+    """
     for indent, kind, block in _BLOCK.findall(page):
         if kind not in _TYPED:
             continue
-        text = re.sub(rf"^{indent}", "", block, flags=re.MULTILINE)
-        if kind == "console" and text.startswith("$ "):
-            for step in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-                command = _complete(step)[0]
-                printed = step.removeprefix(command).splitlines()
-                yield Typed(command.strip(), tuple(filter(_is_shown, printed)), is_interrupted="^C" in printed)
-        else:
-            yield from (Typed(command.strip()) for command in _complete(text) if _is_command(command))
+        before, *steps = re.split(r"^\$ ", re.sub(rf"^{indent}", "", block, flags=re.MULTILINE), flags=re.MULTILINE)
+        yield from (Typed(line.strip()) for line in _complete(before) if line.strip() and not line.startswith("#"))
+        for step in steps:
+            command = _complete(step)[0]
+            printed = step.removeprefix(command).splitlines()
+            yield Typed(command.strip(), tuple(filter(_is_shown, printed)), is_interrupted="^C" in printed)
 
 
 def _is_shown(line: str) -> bool:
@@ -118,12 +78,13 @@ def _complete(text: str) -> list[str]:
     return [*found, pending]
 
 
-def _is_command(line: str) -> bool:
+def is_command(line: str) -> bool:
+    """Return whether the line assigns a variable, or begins with a program that the pages use."""
     while assigned := _ASSIGNED.match(line):
         if assigned.end() >= len(line.rstrip()):
             return True
         line = line[assigned.end() :]
-    return line.partition(" ")[0].strip() in PROGRAMS
+    return _PROGRAM.match(line) is not None
 
 
 def alike(line: str) -> str:
@@ -201,7 +162,7 @@ class Shell:
                 if until is not None:
                     wait_until(until, f"the time to interrupt {command}")
                     os.killpg(process.pid, signal.SIGINT)
-                printed, errors = process.communicate(typed, timeout=90)
+                printed, errors = process.communicate(typed, timeout=300)
             except BaseException:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise

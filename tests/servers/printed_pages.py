@@ -1,0 +1,165 @@
+"""Pages of the documentation with commands: which of them are not run, which take long, and a check of one command."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers.printed import Shell, Typed, typed_commands
+from tests.servers.valkey import free_ports
+
+DOCS = Path(__file__).parents[2] / "docs"
+_INSTALLS = "installs packages"
+_ENDLESS = "runs until it is stopped"
+_FOLLOWS = "follows until a person leaves"
+_OF_READER = "names machines or accounts of the reader"
+_REAL_SITE = "a real site"
+_DATABASE = "needs a database server; tests/stores has them"
+_PRACTICE = "gossamer crawl http://site0.test:8080/ --resolve site0.test:127.0.0.1 --rate"
+
+
+LEFT: dict[str, dict[str, str]] = {
+    "../README.md": {"python3 -m venv": _INSTALLS, "pip": _INSTALLS, "gossamer crawl https://example.com": _REAL_SITE},
+    "explanation/five-minutes.md": {"": "compares with programs that are not installed here"},
+    "howto/analyse.md": {"": "tests/integration/test_analyse.py runs its programs; the rest needs Java and Maven"},
+    "howto/assets.md": {},
+    "howto/dashboard.md": {"gossamer up": "the test has started it"},
+    "howto/distribute.md": {"": "needs several servers; tests/integration/platform/test_distributed_links.py"},
+    "howto/extract.md": {},
+    "howto/fakeweb.md": {
+        "http_proxy=": "needs a project",
+        "gossamer crawl http://hostile.test": "takes minutes; `make hostile` crawls these hosts",
+    },
+    "howto/fresh.md": {"": "crawls that run for ever; tests/integration/test_tutorials.py runs a round"},
+    "howto/from-scrapy-cloud.md": {"": "tests/integration/platform/test_cloud_clients.py runs shub"},
+    "howto/from-scrapy-cluster.md": {
+        "": "needs Kafka; tests/integration/scrapy_lane/test_from_scrapy_cluster.py",
+    },
+    "howto/from-scrapy-redis.md": {"": "needs a queue; tests/integration/scrapy_lane/test_migration.py has one"},
+    "howto/from-scrapyd.md": {"cd /srv/scrapyd": _OF_READER, "gossamer scrapyd": "the test has started it"},
+    "howto/from-scrapydweb.md": {
+        "logparser": "tests/integration/platform/test_scrapydweb.py runs LogParser",
+        "find /srv/scrapyd": _OF_READER,
+    },
+    "howto/frontier.md": {"GOSSAMER_SHARDS=64": _OF_READER},
+    "howto/install.md": dict.fromkeys(("python3 -m venv", "source", "pip", "uv"), _INSTALLS),
+    "howto/job-files.md": {
+        "gossamer jobs log 17 -f": _FOLLOWS,
+        "export": _OF_READER,
+        "gossamer manager": _ENDLESS,
+    },
+    "howto/learning-scrapy.md": {
+        "": "takes a quarter of an hour; tests/acceptance/test_properties.py has the project",
+    },
+    "howto/limits.md": {},
+    "howto/login.md": {
+        "gossamer crawl https://example.com --session cookies": _REAL_SITE,
+        "gossamer crawl --session shop.yaml --spider": "needs the fields of the reader's site",
+        "pip": _INSTALLS,
+    },
+    "howto/lost-frontier.md": {
+        "gossamer dump": "needs a service",
+        "gossamer rebuild --request": "needs a service",
+        "gossamer crawls export": _OF_READER,
+        "gossamer crawls import": _OF_READER,
+    },
+    "howto/operations.md": {"": "needs several machines; tests/integration/platform/test_nodes.py"},
+    "howto/outputs.md": {
+        "export MYSQL_PWD": _DATABASE,
+        f"{_PRACTICE} 100/1 --field title=h1 --crawl-id": _DATABASE,
+        "mariadb": _DATABASE,
+        "GOSSAMER_CRAWL__OUTPUT=ftp": _OF_READER,
+        "gossamer crawl https://example.com -o s3": _OF_READER,
+    },
+    "howto/performance.md": {"": "measures for minutes; `make bench-cases` runs them"},
+    "howto/pipelines.md": {"": "tests/unit/docs/test_pipelines_page.py runs its code"},
+    "howto/politely.md": {"gossamer crawl https://example.com": _REAL_SITE},
+    "howto/production.md": {"": "needs a cluster; tests/unit/deploy checks the files"},
+    "howto/proxy.md": {"pip": _INSTALLS, "gossamer variables set": "needs a platform; the page about secrets has it"},
+    "howto/render.md": {"": "needs Chromium; tests/integration/render has it"},
+    "howto/report.md": {"gossamer report machine-1.jsonl": _OF_READER},
+    "howto/rest.md": {
+        "curl -N": _FOLLOWS,
+        'curl -X POST "$api/v1/crawls/shop/prices/retry': "nothing has failed",
+        "GOSSAMER_SERVICE__TOKEN": _ENDLESS,
+        "curl http://api.example": _OF_READER,
+    },
+    "howto/resume.md": {},
+    "howto/schedules.md": {
+        "export SCRAPYD_CRAWL_SERVICE_TOKEN": _OF_READER,
+        "gossamer manager": _ENDLESS,
+        "gossamer schedules add weekly --crawl": "needs a crawl service",
+        "gossamer schedules add prices --crawl": "needs a crawl service",
+        "gossamer schedules show prices": "needs a crawl service",
+    },
+    "howto/scrapy.md": {"": "needs a project; tests/integration/scrapy_lane has some"},
+    "howto/secrets.md": {"GOSSAMER_SECRET_KEYS_FILE=": _ENDLESS},
+    "howto/service.md": {
+        "pip": _INSTALLS,
+        "gossamer up": "the test has started it",
+        "gossamer serve": _OF_READER,
+        "gossamer worker": _OF_READER,
+    },
+    "howto/share.md": {},
+    "howto/spider.md": {"gossamer shell": "a prompt"},
+    "howto/text.md": {"pip": _INSTALLS, "gossamer feed": "needs a service"},
+    "howto/versions.md": {
+        "gossamer deploy --version 1.3 --environment isolated": "builds an environment",
+        "gossamer projects set environment=isolated": "builds environments from then on",
+        "curl 'http://localhost:6800/v1/environments/log": "no environment is built",
+    },
+    "howto/webhooks.md": {"GOSSAMER_WEBHOOK_NETWORKS": _ENDLESS},
+    "howto/why.md": {
+        "gossamer crawl http://site0.test:8082/ --resolve '*.test:127.0.0.1' --rate 20/1": "takes 20 seconds",
+        "jq -r 'select(.success == false)": "reads the file of the crawl of 20 seconds",
+    },
+    "index.md": {"": "a part of what ../README.md has"},
+    "tutorial/first-crawl.md": {"": "tests/integration/test_tutorials.py"},
+    "tutorial/fresh.md": {"": "tests/integration/test_tutorials.py"},
+    "tutorial/scheduled-job.md": {"": "tests/integration/platform/test_tutorial_scheduled_job.py"},
+}
+"""Every page with commands: beginnings of those that are not run, and why."""
+
+LONG: frozenset[str] = frozenset()
+"""Pages whose commands take more than a few seconds of CPU: `make printed` runs them, and `make test` does not."""
+PORTS = re.compile(r"(?:--port |http\.server |\.test:|localhost:|127\.0\.0\.1:)(\d{4,5})\b")
+
+
+def runs(*pages: str) -> pytest.MarkDecorator:
+    """Run a test once for each of these pages, its parameter `page`."""
+    marks = (pytest.mark.long, pytest.mark.timeout(600))
+    return pytest.mark.parametrize("page", [pytest.param(page, marks=marks if page in LONG else ()) for page in pages])
+
+
+def text_of(page: str) -> str:
+    """Return the page as it is printed."""
+    return (DOCS / page).read_text()
+
+
+def commands_of(page: str) -> Iterator[Typed]:
+    """Yield the commands of a page that are run."""
+    yield from (each for each in typed_commands(text_of(page)) if not each.command.startswith((*LEFT[page],)))
+
+
+def check(shell: Shell, typed: Typed, *, answer: str = "") -> str:
+    """Run a command and compare what it prints with the page; return it. `answer`: what a person types."""
+    shown_file = shell.folder / typed.command.removeprefix("cat ")
+    if typed.command.startswith("cat ") and not shown_file.exists():  # the reader has written it
+        shown_file.write_text(shell.here("".join(f"{line}\n" for line in typed.shown)))
+    done = shell.run(typed.command, typed=answer, until=_has_fetched(shell) if typed.is_interrupted else None)
+    said = f"{typed.command}\n{done.stdout}{done.stderr}"
+    assert shell.missing(typed, done) == [], said
+    shows_an_error = any(line.startswith("gossamer: ") for line in typed.shown)
+    assert shows_an_error or done.returncode == 0, said
+    return done.stdout
+
+
+def _has_fetched(shell: Shell) -> Callable[[], bool]:
+    return lambda: any(path.read_text().count("\n") > 1 for path in shell.folder.glob("*.jsonl"))
+
+
+def swaps_of(commands: Iterable[Typed]) -> dict[str, str]:
+    """Return a free port for each that the commands name, by what the page prints."""
+    printed = sorted(set(PORTS.findall("\n".join("\n".join((each.command, *each.shown)) for each in commands))))
+    return dict(zip(printed, map(str, free_ports(len(printed))), strict=True))
