@@ -1,6 +1,6 @@
 """`python -m bench.cases`: does `gossamer diagnose` name the right case, and does its advice give what it predicts?
 
-Seven spiders of `gossamer bench spider`: six that are each made for one case, and a healthy one. Each runs and is
+Seven spiders of `gossamer bench`: six that are each made for one case, and a healthy one. Each runs and is
 diagnosed. Then it runs again, without and with the advice followed at the same time. Right: the case is the spider's,
 and the throughput with the advice is what was predicted, within 30 %: as a number, or, because other programs disturb
 both runs alike, as the factor between the two. The spiders are slow (a response takes a second), because this is not
@@ -73,7 +73,7 @@ def run(knobs: Knobs, folder: Path, items: int) -> list[dict[str, Any]]:
     """Run the spider, and return the diagnosis of each of its processes."""
     flags = [part for name, value in knobs.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     command = [sys.executable, "-m", "gossamer"]
-    spider = [*command, "bench", "spider", "--log-seconds", "0", "--items", str(items), *flags]
+    spider = [*command, "bench", "--log-seconds", "0", "--items", str(items), *flags]
     subprocess.run([*spider, "--data-dir", str(folder)], check=True, stdout=subprocess.DEVNULL)
     found = []
     for path in recordings(folder / "performance"):

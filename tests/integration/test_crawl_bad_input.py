@@ -70,7 +70,7 @@ CASES: dict[str, tuple[list[str], str]] = {
         "--frontier: server address http://x: unknown scheme 'http'; expected one of unix://",
     ),
     "a frontier's address of another command": (
-        ["info", "x", "--frontier", "redis:/x"],
+        ["crawls", "show", "x", "--frontier", "redis:/x"],
         "--frontier: server address redis:/x: no host",
     ),
     "a data directory": (["crawl", SEED, "--data-dir", "/proc/x"], "--data-dir: /proc may not be written ("),

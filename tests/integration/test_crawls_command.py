@@ -190,23 +190,21 @@ def test_a_folder_with_crawls_points_to_their_list_and_an_empty_one_names_option
     empty = gossamer("crawls", "list", cwd=tmp_path).stderr
     assert "--data-dir" in empty
     assert "--crawl-id" not in empty
-    assert "crawls list" not in gossamer("info", cwd=tmp_path).stderr
+    assert "crawls list" not in gossamer("stats", cwd=tmp_path).stderr
     gossamer("crawl", *flags(web, "one"), cwd=tmp_path)
-    for question in ("info", "stats"):
-        done = gossamer(question, cwd=tmp_path)
-        assert done.returncode == 2
-        assert "`gossamer crawls list` shows the 1 crawl of that directory." in done.stderr
+    done = gossamer("stats", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "`gossamer crawls list` shows the 1 crawl of that directory." in done.stderr
 
 
 def test_the_list_of_a_shared_frontiers_crawls_counts_failures(web: FakeWeb, tmp_path: Path) -> None:
     failing = ("http://dead.test:1/", "--resolve", "dead.test:127.0.0.1", "--retries", "0")
     with standalone() as shared:
         gossamer("crawl", *flags(web, "some"), *failing, "--frontier", shared.address, cwd=tmp_path)
-        shown = gossamer("info", "--frontier", shared.address, cwd=tmp_path)
-    assert [line.split() for line in shown.stdout.splitlines()] == [
-        ["crawl", "state", "run", "fetched", "failed", "waiting", "in", "flight"],
-        ["cli/some", "finished", "1", "30", "1", "0", "0"],
-    ], shown.stderr
+        shown = gossamer("crawls", "list", "--frontier", shared.address, cwd=tmp_path)
+    assert [line.split()[:5] for line in shown.stdout.splitlines()] == [
+        ["crawl", "state", "fetched", "failed", "waiting"], ["some", "finished", "30", "1", "0"],
+    ], shown.stderr  # fmt: skip
 
 
 def test_a_crawl_that_is_not_finished_is_refused_unless_it_is_stopped(
@@ -236,7 +234,7 @@ def test_a_finished_crawl_and_a_stopped_one_leave_no_key(web: FakeWeb, server: S
     gossamer("crawl", *flags(web, "over"), *here, cwd=tmp_path)
     gossamer("crawl", *flags(web, "over"), "--fresh", *here, cwd=tmp_path)
     interrupted(tmp_path, *flags(web, "halted", "3/1"), *here)
-    stopped = gossamer("stop", "cli", "halted", *here, cwd=tmp_path)
+    stopped = gossamer("crawls", "stop", "cli/halted", *here, cwd=tmp_path)
     assert stopped.returncode == 0, stopped.stderr
     for name in ("over", "halted"):
         assert traces(server, name)

@@ -230,7 +230,7 @@ def test_a_program_is_no_output_of_a_crawl(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["t.py"]
 
 
-@pytest.mark.parametrize("command", [["crawl", "http://a.test/"], ["crawls", "list"], ["info"], ["feed", "{}"]])
+@pytest.mark.parametrize("command", [["crawl", "http://a.test/"], ["crawls", "list"], ["stats"], ["feed", "{}"]])
 def test_a_frontier_where_nothing_listens_gets_advice(command: list[str], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

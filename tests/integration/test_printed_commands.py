@@ -229,4 +229,6 @@ def test_the_page_about_logins(page: str, tmp_path: Path) -> None:
             if typed.command.startswith("curl -X DELETE"):
                 assert service.stop() == 0  # before the next part of the page
             if typed.command.startswith("gossamer feed"):
-                wait_until(lambda: "finished" in shell.run("gossamer info mine one").stdout, "the crawl to finish")
+                wait_until(
+                    lambda: "finished" in shell.run("gossamer crawls show mine/one").stdout, "the crawl to finish"
+                )

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from gossamer.cli.commands import moves
-from gossamer.cli.commands.rebuild import rebuild_crawl, rebuild_requests
+from gossamer.cli.rebuilding import rebuild_crawl, rebuild_requests
 from gossamer.crawling import rebuild
 from gossamer.crawling.engine import prepare
 from gossamer.crawling.rebuild import Rebuild, RebuildResult

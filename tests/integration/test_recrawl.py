@@ -153,7 +153,7 @@ def recrawl(folder: Path, site: Served, *arguments: str, code: int = 0, obeys: b
 
 def changes(folder: Path, site: Served, since: int = 0) -> list[dict[str, Any]]:
     done = subprocess.run(
-        command("changes", "--json", "--since", str(since)),
+        command("crawls", "changes", "--json", "--since", str(since)),
         cwd=folder,
         capture_output=True,
         text=True,
@@ -276,13 +276,13 @@ def test_versions_are_kept_and_compared(tmp_path: Path, site: Served) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
-    found = [json.loads(line) for line in lines("changes", "--json", "--diff")]
+    found = [json.loads(line) for line in lines("crawls", "changes", "--json", "--diff")]
     assert [change["diff"].splitlines()[2:] for change in found] == [
         [],
         [],  # the first version is not kept any more
         ["@@ -1,2 +1 @@", "-One sentence.", "-Another second.", "+All new."],
     ]
-    assert any("+All new." in line for line in lines("changes", "--diff"))
+    assert any("+All new." in line for line in lines("crawls", "changes", "--diff"))
     kept = [json.loads(line) for line in lines("crawls", "history", f"{site.url}/", "--json")]
     assert [version["hash"] for version in kept] == [found[2]["new_hash"], found[1]["new_hash"]]
     assert "Another second." in "".join(lines("crawls", "history", f"{site.url}/", "--show", kept[1]["hash"]))
@@ -292,7 +292,9 @@ def test_a_difference_of_versions_that_are_not_kept_is_said_to_be_missing(tmp_pa
     for text in ("One sentence.", "Another one."):
         write(site, "index.html", text)
         recrawl(tmp_path, site)
-    done = subprocess.run(command("changes", "--diff"), cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(
+        command("crawls", "changes", "--diff"), cwd=tmp_path, capture_output=True, text=True, timeout=110
+    )
     assert "A crawl with --versions N keeps the last N." in done.stderr
 
 
@@ -300,7 +302,7 @@ def test_a_cursor_that_does_not_exist_is_refused(tmp_path: Path, site: Served) -
     write(site, "index.html")
     recrawl(tmp_path, site)
     done = subprocess.run(
-        command("changes", "--since", "99"), cwd=tmp_path, capture_output=True, text=True, timeout=110
+        command("crawls", "changes", "--since", "99"), cwd=tmp_path, capture_output=True, text=True, timeout=110
     )
     assert done.returncode == 2
     assert "the cursor 99 is not one of this crawl: its last one is 1" in done.stderr
@@ -308,7 +310,7 @@ def test_a_cursor_that_does_not_exist_is_refused(tmp_path: Path, site: Served) -
 
 def test_a_folder_without_such_a_crawl_says_how_to_start_one(tmp_path: Path) -> None:
     for name in ("changes", "fresh"):
-        done = subprocess.run(command(name), cwd=tmp_path, capture_output=True, text=True, timeout=110)
+        done = subprocess.run(command("crawls", name), cwd=tmp_path, capture_output=True, text=True, timeout=110)
         assert done.returncode == 2
         assert "--recrawl-once" in done.stderr
 
@@ -708,12 +710,12 @@ def test_commands_tell_how_fresh_pages_are_and_when_they_are_visited(tmp_path: P
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    shown = json.loads(output_of("fresh", "--json"))
+    shown = json.loads(output_of("crawls", "fresh", "--json"))
     assert shown["rounds"] == 2
     [domain] = shown["domains"]
     assert (domain["domain"], domain["pages"], domain["gone"]) == ("127.0.0.1", 2, 0)
     assert 0 < domain["freshness"] <= domain["freshness_at_twice_the_budget"] <= 1
-    assert "2 pages, 0 gone" in output_of("fresh")
+    assert "2 pages, 0 gone" in output_of("crawls", "fresh")
     visits = json.loads(output_of("why", f"{site.url}/a.html", "--json"))["visits"]
     assert visits["state"] == "live"
     assert visits["due"] > visits["fetched"]

@@ -82,7 +82,7 @@ def test_a_site_is_kept_up_to_date(tmp_path: Path) -> None:
     port, in_page = str(free_ports(1)[0]), "8084"
     made, serving, changed = [text for kind, text in _BLOCK.findall(page) if not kind][:3]
     [first, second] = _examples(page, beginning="gossamer crawl ")
-    [changes] = _examples(page, beginning="gossamer changes")
+    [changes] = _examples(page, beginning="gossamer crawls changes")
     subprocess.run(["bash", "-ec", made], cwd=tmp_path, check=True)
     for path in (tmp_path / "site").iterdir():
         os.utime(path, (0, 0))  # a Last-Modified has whole seconds

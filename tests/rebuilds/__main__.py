@@ -1,7 +1,8 @@
 """`python -m tests.rebuilds`: a crawl of 100,000 pages loses its frontier half-way; 1 where a promise was broken.
 
-The frontier's server and the crawl are killed. An empty server is filled from the records by `gossamer rebuild`, which
-is killed once, too. The same crawl goes on there. No page with a record may be fetched again, and all others must be.
+The frontier's server and the crawl are killed. An empty server is filled from the records by `gossamer crawls rebuild`,
+which is killed once, too. The same crawl goes on there. No page with a record may be fetched again, and all others must
+be.
 """
 
 import argparse

@@ -58,7 +58,9 @@ def run(seed: int, folder: Path, *, pages: int, hosts: int, page_bytes: int) -> 
         before = len(web.log())
         _rebuild(web, folder, second, outcome)
         assert len(web.log()) == before, "the rebuild has fetched pages"
-        last = subprocess.run(_words("crawl", web, second), cwd=folder, capture_output=True, text=True, check=False)
+        last = subprocess.run(
+            _words("crawl", web=web, server=second), cwd=folder, capture_output=True, text=True, check=False
+        )
         if last.returncode:
             outcome.faults.append(f"the last crawl ended with {last.returncode}: {last.stderr[-500:]}")
         log = web.log()
@@ -78,9 +80,9 @@ def run(seed: int, folder: Path, *, pages: int, hosts: int, page_bytes: int) -> 
     return outcome
 
 
-def _words(name: str, web: FakeWeb, server: Server) -> Sequence[str]:
+def _words(*names: str, web: FakeWeb, server: Server) -> Sequence[str]:
     return command(
-        name, *web.seeds(), *resolving(web.resolve_overrides()), "--rate", "100000/1", "--domain-concurrency", "16",
+        *names, *web.seeds(), *resolving(web.resolve_overrides()), "--rate", "100000/1", "--domain-concurrency", "16",
         "--frontier", server.address, "-o", "pages.jsonl", "--json",
     )  # fmt: skip
 
@@ -88,7 +90,7 @@ def _words(name: str, web: FakeWeb, server: Server) -> Sequence[str]:
 def _crawl_half(web: FakeWeb, folder: Path, server: Server, records: int) -> None:
     """Crawl until there are so many records; then the server and the crawl are killed."""
     process = subprocess.Popen(
-        _words("crawl", web, server), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        _words("crawl", web=web, server=server), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     output = folder / "pages.jsonl"
     count, at = 0, 0
@@ -108,7 +110,7 @@ def _crawl_half(web: FakeWeb, folder: Path, server: Server, records: int) -> Non
 
 def _rebuild(web: FakeWeb, folder: Path, server: Server, outcome: Outcome) -> None:
     """Fill the server: a first rebuild is killed, a second one does all."""
-    words = _words("rebuild", web, server)
+    words = _words("crawls", "rebuild", web=web, server=server)
     killed = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(
         lambda: killed.poll() is not None or _entered(server) > _KILL_AFTER * outcome.recorded,

@@ -60,7 +60,7 @@ LEFT: dict[str, dict[str, str]] = {
     },
     "howto/lost-frontier.md": {
         "gossamer dump": "needs a service",
-        "gossamer rebuild --request": "needs a service",
+        "gossamer crawls rebuild --request": "needs a service",
         "gossamer crawls export": _OF_READER,
         "gossamer crawls import": _OF_READER,
     },

@@ -117,7 +117,7 @@ async def list_audit(
 ) -> AuditPage:
     """Changes that were asked for by this API, by the dashboard and on the bus, as long as the setting history.days
     says. Needs a history (the setting history.database); otherwise the answer is 404. Commands that change a frontier
-    directly, such as `gossamer stop`, are not in it."""
+    directly, such as `gossamer crawls stop`, are not in it."""
     if context.history is None:
         raise not_found(f"this service keeps no history, and so no audit: {NO_HISTORY}")
     if cursor and not (cursor.isascii() and cursor.isdecimal() and int(cursor) <= _MAX_ID):

@@ -108,8 +108,8 @@ class Freshness(ResponseModel):
     responses=refusals(404, 503),
 )
 async def show_freshness(context: Context, crawl: PathCrawl) -> Freshness:
-    """As `gossamer fresh`, for a crawl that was submitted with `recrawl`. Reads all pages of its index: half a second
-    for a million."""
+    """As `gossamer crawls fresh`, for a crawl that was submitted with `recrawl`. Reads all pages of its index: half a
+    second for a million."""
     found, goes_on = await asyncio.to_thread(_freshness, _indexes(context), crawl)
     return Freshness.of(found, domains=[FreshDomain.of(one) for one in found.domains], goes_on=goes_on)
 

@@ -31,10 +31,7 @@ COMMAND_GROUPS = {
         "text": ("text:text", "Extract the main content of the pages of a crawl."),
     },
     "Inspect": {
-        "crawls": ("crawls:app", "List, show and delete crawls."),
-        "changes": ("changes:changes", "List what is new, changed, gone or back in a crawl."),
-        "fresh": ("changes:fresh", "Show how up to date the pages of a crawl are."),
-        "rebuild": ("rebuild:rebuild", "Fill the lost frontier of a crawl from its records."),
+        "crawls": ("crawls:app", "List, show, pause, stop and delete crawls."),
         "why": ("why:why", "Explain the state of a URL in a crawl."),
         "report": ("export:report", "Make a page about a crawl from its records."),
         "top": ("performance:top", "Show what crawling processes wait for, until Ctrl-C."),
@@ -46,9 +43,7 @@ COMMAND_GROUPS = {
         "serve": ("up:serve", "Run the services and the REST API, without workers."),
         "worker": ("worker:worker", "Fetch the requests of a shared frontier, until Ctrl-C."),
         "feed": ("feed:feed", "Check requests and send them to a running service."),
-        "info": ("info:info", "List the crawls of a running service, or show one of them."),
-        "stop": ("info:stop", "Stop a crawl: its queued requests are dropped."),
-        "stats": ("info:stats", "Show counts of requests, responses, processes and the queue."),
+        "stats": ("stats:stats", "Show counts of requests, responses, processes and the queue."),
         "domains": ("domains:app", "Show and change how fast each domain is fetched."),
         "logins": ("logins:app", "List, store and delete the logins that crawl requests name."),
         "monitor": ("monitor:monitor", "Show a running service, or jobs on servers, until Ctrl-C."),
@@ -56,8 +51,7 @@ COMMAND_GROUPS = {
     },
     "Projects and jobs": {
         "deploy": ("gossamer_platform.commands.deploy:deploy", "Deploy the Scrapy project of this folder."),
-        "schedule": ("gossamer_platform.commands.schedule:schedule", "Run a spider of a deployed project as a job."),
-        "jobs": ("gossamer_platform.commands.jobs:app", "List jobs, read their logs and items, cancel them."),
+        "jobs": ("gossamer_platform.commands.jobs:app", "Start, list and cancel jobs, read their logs and items."),
         "schedules": (
             "gossamer_platform.commands.schedules:app",
             "List, add and change the rules by which jobs start.",

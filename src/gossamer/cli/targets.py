@@ -116,7 +116,7 @@ def connect_platform(named: str | None, project: ScrapyProject | None) -> Platfo
     client = connect(choose_target(named, project))
     if isinstance(client, ScrapydClient):
         raise BadInput(
-            f"{client.session.url} is a Scrapyd, which cannot do this. It can with deploy, schedule, jobs and monitor; "
+            f"{client.session.url} is a Scrapyd, which cannot do this. It can with deploy, jobs start and monitor; "
             "`gossamer scrapyd` in its place can do all."
         )
     return client

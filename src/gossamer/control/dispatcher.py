@@ -237,7 +237,7 @@ class ActionHandler:
     async def _crawl_info(self, request: ActionRequest, crawlid: str) -> dict[str, Any]:
         """Return the answer about one crawl; about an unknown one, that nothing waits."""
         crawl = CrawlId(request.appid, crawlid)
-        backlog = await _crawl_backlog(self._frontier, crawl, spider=request.spiderid) or CrawlBacklog(crawl)
+        backlog = await crawl_backlog(self._frontier, crawl, spider=request.spiderid) or CrawlBacklog(crawl)
         return answers.crawl_info(
             backlog,
             uuid=request.uuid,
@@ -265,7 +265,7 @@ class ActionHandler:
         )
 
 
-async def _crawl_backlog(frontier: ValkeyFrontier, crawl: CrawlId, *, spider: str) -> CrawlBacklog | None:
+async def crawl_backlog(frontier: ValkeyFrontier, crawl: CrawlId, *, spider: str) -> CrawlBacklog | None:
     """Return a crawl's waiting requests for one spider; an empty spider means all. None: no such crawl.
 
     Reads counters only, so the cost grows with the number of domains, not of requests."""

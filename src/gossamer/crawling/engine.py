@@ -297,7 +297,7 @@ class _Crawling(msgspec.Struct):
         if info.is_rebuilt:
             raise BadInput(
                 f"the frontier of the crawl {info.crawl.crawlid} was lost, and is not filled again completely. Repeat "
-                "the gossamer rebuild command, then this one."
+                "the gossamer crawls rebuild command, then this one."
             )
         ended = info.ended if info.state in (CrawlState.FINISHED, CrawlState.EXPIRED) else None
         return ended is not None and time.time() - ended > self.settings.retention
@@ -443,8 +443,8 @@ class _Crawling(msgspec.Struct):
         if kept:
             self.observer.say(
                 f"{', '.join(kept)} has records of an earlier start of this crawl; the new ones are added. "
-                f"{named('fresh', True)} begins with an empty file. If the frontier was lost, gossamer rebuild lets "
-                "the crawl go on where it was."
+                f"{named('fresh', True)} begins with an empty file. If the frontier was lost, gossamer crawls rebuild "
+                "lets the crawl go on where it was."
             )
 
     def _empty_outputs(self, existing: ExistingOutputs, *, is_new: bool) -> None:
@@ -534,8 +534,8 @@ class _Crawling(msgspec.Struct):
         if self.frontier.lost_shards:
             result.lost = True
             result.notes.append(
-                "The queued requests are gone. gossamer rebuild, with the options of this command, fills them in again "
-                "from the records; without it, the same command starts the crawl again."
+                "The queued requests are gone. gossamer crawls rebuild, with the options of this command, fills them "
+                "in again from the records; without it, the same command starts the crawl again."
                 if result.info is None
                 else "Some of the queued requests are gone. To fetch everything, start again with another "
                 f"{named('crawl_id')}."

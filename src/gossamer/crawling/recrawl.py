@@ -317,4 +317,4 @@ def changes_sentence(changes: dict[str, int]) -> str:
     if not told:
         return "Nothing has changed."
     total = counted(sum(changes.values()), "change")
-    return f"{total}: {', '.join(told)}. gossamer changes lists them."
+    return f"{total}: {', '.join(told)}. gossamer crawls changes lists them."

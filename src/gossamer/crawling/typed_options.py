@@ -175,7 +175,7 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     max_assets: int
     """Queue at most this many assets. They do not count in max_pages. Unset: no limit."""
     recrawl: bool
-    """Keep the crawl up to date: fetch all pages once, then each page whenever it is due, until Ctrl-C. gossamer
+    """Keep the crawl up to date: fetch all pages once, then each page whenever it is due, until Ctrl-C. gossamer crawls
     changes lists what is new, changed, gone or back."""
     recrawl_once: bool
     """Keep the crawl up to date with one round, for cron: fetch all pages the first time, and later those that are
@@ -204,8 +204,8 @@ class CrawlOptions(RequestOptions, StartingOptions, total=False):
     tell_unchanged: bool
     """With recrawl, also note the fetches that found no change, as unchanged."""
     versions: int
-    """With recrawl, number of the last versions of each page that the index keeps; gossamer changes --diff compares
-    them."""
+    """With recrawl, number of the last versions of each page that the index keeps; gossamer crawls changes --diff
+    compares them."""
     index: PathLike
     """Page index of a crawl that is kept up to date: a SQLite file, or postgresql://USER@HOST/DATABASE for several
     machines or a service. Empty: a file in the data directory."""

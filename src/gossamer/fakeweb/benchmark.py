@@ -1,4 +1,4 @@
-"""A small web for measuring crawlers: `python -m gossamer.fakeweb.benchmark`, started by `gossamer bench spider`.
+"""A small web for measuring crawlers: `python -m gossamer.fakeweb.benchmark`, started by `gossamer bench`.
 
 It has chains of index pages, each with links to details and to the next index, and an API. Every answer comes after a
 fixed time. The server is simpler and faster than the fake web: it keeps no journal. Fixed: the paths, which the

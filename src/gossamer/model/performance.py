@@ -50,7 +50,7 @@ class MeasuredProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     ticks: int = 0
     """Start of the process, in the system's own unit: tells it from a later one with its id. 0: not known."""
     knobs: dict[str, int | float | str | bool] = {}
-    """Options of a benchmark (`gossamer bench spider`) on which the throughput depends. Empty: it is no benchmark."""
+    """Options of a benchmark (`gossamer bench`) on which the throughput depends. Empty: it is no benchmark."""
 
 
 class Occupancy(NamedTuple):

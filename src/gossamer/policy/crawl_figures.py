@@ -337,4 +337,4 @@ _KNOBS = {
     "threads": ("pipeline", "slots"),
     "start requests (times)": ("starts",),
 }
-"""Options of `gossamer bench spider` that change when an advice is followed, by the name of the setting in it."""
+"""Options of `gossamer bench` that change when an advice is followed, by the name of the setting in it."""

@@ -1,4 +1,4 @@
-"""A spider that is as slow as you ask for, to learn what limits a crawl: `gossamer bench spider`.
+"""A spider that is as slow as you ask for, to learn what limits a crawl: `gossamer bench`.
 
 `python -m gossamer.scrapy.benchmark URL OPTIONS NUMBER` runs it, with `BenchmarkOptions` as JSON and the number of the
 process. Its pipeline can wait, block, use the CPU or call an API.

@@ -397,7 +397,7 @@ class CrawlSettings(SettingGroup):
     recrawl: bool = field_of(
         False,
         "Keep the crawl up to date: fetch all pages once, then each page whenever it is due, until "
-        "Ctrl-C. gossamer changes lists what is new, changed, gone or back",
+        "Ctrl-C. gossamer crawls changes lists what is new, changed, gone or back",
         option=SettingOption(WHAT),
     )
     recrawl_once: bool = field_of(
@@ -472,7 +472,7 @@ class CrawlSettings(SettingGroup):
     )
     versions: Annotated[int, integers(0, 1000)] = field_of(
         0,
-        "With recrawl, number of the last versions of each page that the index keeps; gossamer changes --diff "
+        "With recrawl, number of the last versions of each page that the index keeps; gossamer crawls changes --diff "
         "compares them",
         option=SettingOption(WHAT, "N"),
     )

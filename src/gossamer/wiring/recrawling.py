@@ -44,6 +44,12 @@ def index_store(settings: Settings) -> IndexStore | None:
     return IndexStore(place or index_folder(settings))
 
 
+def service_indexes(settings: Settings) -> IndexStore | None:
+    """Return the page indexes of a service, as `index_store` does. None also: the settings name that of one crawl."""
+    place = settings.crawl.index
+    return None if place and not is_store(place) else index_store(settings)
+
+
 def open_noted_index(note: CrawlNote) -> PageIndex:
     """Open the index of a crawl by the note of the command that started it. Raises BadInput or SinkError."""
     crawl = note.run.crawl.id
@@ -58,9 +64,7 @@ def find_index(settings: Settings, crawl: CrawlId, note: CrawlNote | None) -> Pa
     its index is not known here. Raises BadInput or SinkError."""
     if note is not None:
         return open_noted_index(note) if note.index else None
-    if settings.crawl.index and not is_store(settings.crawl.index):  # that of a single crawl
-        return None
-    store = index_store(settings)
+    store = service_indexes(settings)
     return store.get(crawl) if store is not None else None
 
 

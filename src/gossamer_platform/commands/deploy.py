@@ -249,7 +249,7 @@ def _deploy_to(
             terminal.say(f"Warning: {warning}")
         is_default = not isinstance(client, PlatformClient) or _is_default(client, name, str(answer["name"]))
         if spiders:
-            one = f"gossamer schedule {spiders[0]}"
+            one = f"gossamer jobs start {spiders[0]}"
             terminal.print_stderr(f"To run one: {one}" if is_default else f"For one job: {one} --version {wanted}")
     report = {"target": target.name or target.url, "url": client.session.url, "state": "ready", "reason": ""}
     return {**report, "project": name, "version": wanted, "spiders": spiders, "warnings": warnings}

@@ -1,4 +1,4 @@
-"""`gossamer jobs`: shows jobs, their logs and items; cancels them, and runs them again.
+"""`gossamer jobs`: starts and shows jobs, their logs and items; cancels them, and runs them again.
 
 Fixed: names of commands and flags, exit codes, and the fields of `--json`, which are those of the API.
 """
@@ -18,14 +18,21 @@ from gossamer.platform_client.http import ServerRefused, ServerUnreachable
 from gossamer.platform_client.platform import ENDED, PlatformClient
 from gossamer.platform_client.scrapyd import ScrapydClient
 from gossamer.platform_client.targets import choose_target
+from gossamer_platform.commands.job_ends import (
+    GroupProgress,
+    exit_code_of,
+    follow_log,
+    say_retry,
+    show_end,
+    states_text,
+)
+from gossamer_platform.commands.job_start import start
 from gossamer_platform.outcome import meaning_of
 
 _STYLES: Final = {"running": "green", "starting": "green", "stopping": "yellow", "failed": "red", "pending": "cyan"}
 """Colour by state."""
 _STATES: Final = ("pending", "starting", "running", "stopping", "finished", "failed", "cancelled")
 """States of jobs. The API's: fixed."""
-_PROGRESS_SECONDS: Final = 5.0
-"""Least time between two lines about a group that is waited for."""
 _WATCH_SECONDS: Final = 2.0
 """Pause between two pictures of --watch."""
 _LIMITS: Final = tuple(name for name in targets.LIMITS if name != "retry_seconds")
@@ -37,7 +44,8 @@ _GROUP_JOBS: Final = 1000
 _FORMATS: Final = ("jsonl", "json", "csv", "xml")
 """Formats of items. Those of the API: fixed."""
 
-app = CommandGroup(help="List jobs, read their logs and items, cancel them.")
+app = CommandGroup(help="Start, list and cancel jobs, read their logs and items.")
+app.command("start")(start)
 
 
 @app.command("list")
@@ -91,7 +99,7 @@ def list_jobs(
         else:
             where = f"project {wanted}" if wanted else client.session.url
             if spider or state or group:
-                terminal.say(f"{where} has no such jobs. To make one: gossamer schedule SPIDER")
+                terminal.say(f"{where} has no such jobs. To make one: gossamer jobs start SPIDER")
             else:
                 terminal.say(f"{where} has no jobs yet. {_first_step(client, wanted)}")
         return
@@ -111,7 +119,7 @@ def _filters(state: list[str] | None, group: str | None) -> dict[str, Any]:
 
 def _first_step(client: PlatformClient, project: str) -> str:
     """Return what a person does first to get a job of a project. Empty: of any project."""
-    usual = "To make one: gossamer schedule SPIDER"
+    usual = "To make one: gossamer jobs start SPIDER"
     if not project:
         return usual
     try:
@@ -119,7 +127,7 @@ def _first_step(client: PlatformClient, project: str) -> str:
     except ServerRefused:  # the token may not see versions
         return usual
     if not versions:
-        return "It has no version: deploy one with gossamer deploy, then run gossamer schedule SPIDER"
+        return "It has no version: deploy one with gossamer deploy, then run gossamer jobs start SPIDER"
     if any(each["state"] != "broken" for each in versions):
         return usual
     reason = (versions[-1]["reason"].strip().splitlines() or ["the reason is not known"])[-1]
@@ -339,26 +347,6 @@ def group_number(identity: str) -> int | None:
     return int(digits) if digits != identity and digits.isascii() and digits.isdigit() and len(digits) < 19 else None
 
 
-class GroupProgress:
-    """Tells on standard error how far a group is that a command waits for, at most every few seconds."""
-
-    def __init__(self) -> None:
-        self._said_at = float("-inf")
-
-    def __call__(self, group: dict[str, Any]) -> None:
-        """Tell it, if it is time to."""
-        if time.monotonic() - self._said_at >= _PROGRESS_SECONDS:
-            self._said_at = time.monotonic()
-            done = sum(count for state, count in group["jobs"].items() if state in ENDED)
-            counts = f"{done} of {sum(group['jobs'].values())} jobs have ended ({states_text(group)})"
-            terminal.say(f"group g{group['id']}: {counts}")
-
-
-def states_text(group: dict[str, Any]) -> str:
-    """Return the states of a group's jobs: `3 running, 17 finished`."""
-    return ", ".join(f"{count} {state}" for state, count in sorted(group["jobs"].items())) or "no jobs left"
-
-
 def _members(client: PlatformClient, group: int) -> list[dict[str, Any]]:
     """Return the jobs of a group, the first one first."""
     return client.jobs(_GROUP_JOBS, group=group)[::-1]
@@ -458,51 +446,6 @@ def _retention_text(client: PlatformClient, job: dict[str, Any], kind: str) -> s
     return (
         f"jobs_to_keep below [scrapyd] in scrapyd.conf, or --keep-{kind} of `gossamer manager`, sets how many are kept"
     )
-
-
-def follow_log(client: PlatformClient, number: int, *, on_stderr: bool = False) -> None:
-    """Print the log of a job until it has ended."""
-    terminal.print_parts(_log_parts(client, number), on_stderr=on_stderr)
-
-
-def _log_parts(client: PlatformClient, number: int) -> Iterator[bytes]:
-    """Yield the log of a job as it is written. Tell about its attempts in between."""
-    attempt = 0
-    for kind, data in client.follow(number):
-        if kind == "log":
-            yield data["text"].encode(errors="replace")
-        elif data["state"] == "pending" and data["attempt"]:
-            say_retry(client.job(number))
-        elif data["attempt"] > max(attempt, 1):
-            terminal.say(f"attempt {data['attempt']} of job {number} is {data['state']}")
-        if kind == "state":
-            attempt = data["attempt"]
-
-
-def say_retry(job: dict[str, Any]) -> None:
-    """Tell that an attempt of a job has failed, and when the next one begins."""
-    if earlier := job["earlier_attempts"]:
-        waits = f". The job waits for {job['waits_for']}" if job.get("waits_for") else ""
-        terminal.say(f"attempt {len(earlier)} of job {job['id']} has failed: {earlier[-1]['reason']}{waits}")
-
-
-def exit_code_of(ended: dict[str, Any]) -> int:
-    """Return the exit code of a command that waited for a job."""
-    return 0 if ended["state"] == "finished" else 1
-
-
-def show_end(ended: dict[str, Any], *, on_stderr: bool = False, with_advice: bool = True) -> None:
-    """Print how a job ended. `with_advice`: also how to see the log of one that failed."""
-    state, after = ended["state"], targets.runtime_text(ended)
-    if state == "failed":
-        sentence = f"Job {ended['id']} has failed after {after}: {ended['reason']}"
-    else:
-        sentence = f"Job {ended['id']} is {state}, after {after}."
-    terminal.print_result(sentence, on_stderr=on_stderr)
-    if state == "failed" and (meaning := meaning_of(ended["reason"])):
-        terminal.print_stderr(meaning)
-    if state == "failed" and with_advice and not on_stderr:
-        terminal.print_stderr(f"To see its log: gossamer jobs log {ended['id']}")
 
 
 def _version_text(found: dict[str, Any]) -> str:

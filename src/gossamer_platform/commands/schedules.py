@@ -18,7 +18,7 @@ from gossamer.controls import without_controls
 from gossamer.errors import BadInput
 from gossamer.platform_client.http import ServerRefused
 from gossamer.platform_client.platform import PlatformClient
-from gossamer_platform.commands.schedule import Arguments, Settings, Version, advice_if_missing
+from gossamer_platform.commands.job_start import Arguments, Settings, Version, advice_if_missing
 
 app = CommandGroup(
     help="List, add and change the rules by which jobs start. A schedule makes jobs, or submits crawl requests, by "

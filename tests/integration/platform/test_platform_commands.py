@@ -1,4 +1,4 @@
-"""`gossamer deploy`, `schedule` and `jobs` in a Scrapy project's folder, on a real server."""
+"""`gossamer deploy` and `jobs` in a Scrapy project's folder, on a real server."""
 
 import contextlib
 import csv
@@ -103,7 +103,7 @@ def project(server: Scrapyd, tmp_path_factory: pytest.TempPathFactory) -> Projec
 
 
 def test_items_that_the_server_does_not_have_are_an_error(project: Project, server: Scrapyd) -> None:
-    job = project.json("schedule", "words", "-a", "n=3", "--wait")
+    job = project.json("jobs", "start", "words", "-a", "n=3", "--wait")
     number, name = job["id"], job["name"]
     (server.folder / f"items/{job['project']}/{job['spider']}/{name}.jl").unlink()
     done = project.run("jobs", "items", str(number), code=1)
@@ -112,7 +112,7 @@ def test_items_that_the_server_does_not_have_are_an_error(project: Project, serv
 
 
 def test_what_retention_has_deleted_is_an_error_that_names_the_setting(project: Project, server: Scrapyd) -> None:
-    number = str(project.json("schedule", "words", "--wait")["id"])
+    number = str(project.json("jobs", "start", "words", "--wait")["id"])
     state = server.folder / "dbs/gossamer/state.db"
     with contextlib.closing(sqlite3.connect(state, isolation_level=None)) as connection:
         connection.execute(f"UPDATE job SET log_deleted = 1, items_deleted = 1, has_files = 0 WHERE id = {number}")
@@ -127,7 +127,7 @@ def test_what_retention_has_deleted_is_an_error_that_names_the_setting(project: 
 
 
 def test_a_finished_job_shows_its_last_error_and_is_not_cancelled(project: Project) -> None:
-    number = str(project.json("schedule", "words", "-a", "error=no price", "--wait")["id"])
+    number = str(project.json("jobs", "start", "words", "-a", "error=no price", "--wait")["id"])
     done = project.run("jobs", "cancel", number)
     assert re.search(r"^errors +1 *$", done.stdout, re.MULTILINE)
     assert "last error" in done.stdout
@@ -136,7 +136,7 @@ def test_a_finished_job_shows_its_last_error_and_is_not_cancelled(project: Proje
 
 
 def test_a_job_whose_process_dies_shows_the_last_error_of_its_log(project: Project, server: Scrapyd) -> None:
-    number = str(project.json("schedule", "words", "-a", "dies=no server", "--wait", code=1)["id"])
+    number = str(project.json("jobs", "start", "words", "-a", "dies=no server", "--wait", code=1)["id"])
     shown = project.json("jobs", "show", number)
     assert ("log_count/CRITICAL" in shown["stats"], shown["exit_code"]) == (False, 2)
     assert "CRITICAL: no server" in shown["last_error"]
@@ -150,7 +150,7 @@ def test_a_job_whose_process_dies_shows_the_last_error_of_its_log(project: Proje
 
 
 def test_a_job_is_scheduled_followed_and_its_items_are_read(project: Project) -> None:
-    done = project.run("schedule", "words", "-a", "n=2", "-s", "LOG_LEVEL=INFO", "--follow")
+    done = project.run("jobs", "start", "words", "-a", "n=2", "-s", "LOG_LEVEL=INFO", "--follow")
     assert "Spider closed (finished)" in done.stdout
     assert "is finished" in done.stdout.splitlines()[-1]
     [job] = [each for each in project.json("jobs") if each["arguments"] == {"n": "2"}]
@@ -170,7 +170,7 @@ def test_a_job_is_scheduled_followed_and_its_items_are_read(project: Project) ->
 
 
 def test_a_failed_job_ends_the_command_with_1(project: Project) -> None:
-    done = project.run("schedule", "words", "-a", "fail=1", "--wait", code=1)
+    done = project.run("jobs", "start", "words", "-a", "fail=1", "--wait", code=1)
     assert re.search(r"Job \d+ has failed after .*: finish_reason: start_error", done.stdout)
     assert "Scrapy closed the spider with the reason start_error." in done.stderr
     [job] = project.json("jobs", "--state", "failed", "-n", "1")
@@ -182,7 +182,7 @@ def test_a_failed_job_ends_the_command_with_1(project: Project) -> None:
 def test_the_log_of_a_job_does_not_act_on_a_terminal(project: Project) -> None:
     """Sites and spiders write what is in a log: a control sequence could forge lines or the title of the window."""
     error = "\x1b]0;forged\x07\x9b2Jgrüße"
-    shown = [project.show("schedule", "words", "-a", f"error={error}", "--follow")]
+    shown = [project.show("jobs", "start", "words", "-a", f"error={error}", "--follow")]
     number = str(project.json("jobs", "-n", "1")[0]["id"])
     shown += [project.show("jobs", "log", number), project.show("jobs", "log", number, "-f")]
     for each in shown:
@@ -193,13 +193,13 @@ def test_the_log_of_a_job_does_not_act_on_a_terminal(project: Project) -> None:
 
 def test_an_attempt_that_fails_is_told_while_the_job_waits_and_its_log_is_there(project: Project) -> None:
     project.run("projects", "set", "retries=1", "retry_seconds=3")
-    done = project.run("schedule", "words", "-a", "fail=1", "--wait", code=1)
+    done = project.run("jobs", "start", "words", "-a", "fail=1", "--wait", code=1)
     told = r"attempt 1 of job (\d+) has failed: finish_reason: start_error\. The job waits for its next attempt, in"
     assert re.search(told, done.stderr)
-    followed = project.run("schedule", "words", "-a", "fail=1", "--follow", code=1)
+    followed = project.run("jobs", "start", "words", "-a", "fail=1", "--follow", code=1)
     assert len(re.findall(told, followed.stderr)) == 1
     project.run("projects", "set", "retry_seconds=600")
-    number = str(project.json("schedule", "words", "-a", "fail=1")["id"])
+    number = str(project.json("jobs", "start", "words", "-a", "fail=1")["id"])
     until(lambda: project.json("jobs", "show", number)["earlier_attempts"])
     listed = project.run("jobs", "-n", "1", COLUMNS="200").stdout
     assert re.search(r"pending .* next attempt at [0-9: -]+, after finish_reason: start_error", listed)
@@ -211,7 +211,7 @@ def test_an_attempt_that_fails_is_told_while_the_job_waits_and_its_log_is_there(
 
 
 def test_a_job_is_cancelled(project: Project) -> None:
-    number = str(project.json("schedule", "words", "-a", "wait=1")["id"])
+    number = str(project.json("jobs", "start", "words", "-a", "wait=1")["id"])
     project.run("jobs", "cancel", number)
     assert project.json("jobs", "show", number, "--wait", code=1)["state"] == "cancelled"
 
@@ -222,14 +222,14 @@ def test_a_project_whose_only_version_is_broken_says_so_until_that_is_deleted(pr
         project.run("deploy", "--version", "1.0", "-p", "ruined", code=1)
     finally:
         project.write_settings()
-    said = project.run("schedule", "words", "-p", "ruined", code=2).stderr
+    said = project.run("jobs", "start", "words", "-p", "ruined", code=2).stderr
     assert "its version 1.0 is broken: RuntimeError: broken on purpose" in " ".join(said.split())
     said = " ".join(project.run("jobs", "-p", "ruined").stderr.split())
     assert "project ruined has no jobs yet. Its version 1.0 is broken: RuntimeError: broken on purpose. Correct" in said
     project.run("versions", "delete", "1.0", "-p", "ruined")
     assert "It has no version: deploy one" in project.run("jobs", "-p", "ruined").stderr
     assert project.json("versions", "list", "-p", "ruined") == []
-    assert "broken" not in project.run("schedule", "words", "-p", "ruined", code=2).stderr
+    assert "broken" not in project.run("jobs", "start", "words", "-p", "ruined", code=2).stderr
 
 
 def test_a_broken_deployment_ends_with_1_and_changes_nothing(project: Project, server: Scrapyd) -> None:
@@ -245,8 +245,12 @@ def test_a_broken_deployment_ends_with_1_and_changes_nothing(project: Project, s
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
-        (("schedule", "nothing"), 2, "spider 'nothing' not found. The project has words."),
-        (("schedule", "words", "-p", "nowhere"), 2, "project 'nowhere' not found. Deploy it first: gossamer deploy"),
+        (("jobs", "start", "nothing"), 2, "spider 'nothing' not found. The project has words."),
+        (
+            ("jobs", "start", "words", "-p", "nowhere"),
+            2,
+            "project 'nowhere' not found. Deploy it first: gossamer deploy",
+        ),
         (("jobs", "-p", "nowhere"), 0, "project nowhere has no jobs yet."),
         (("jobs", "--state", "done"), 2, "--state: there is no state 'done'. Write one of pending"),
         (
@@ -258,9 +262,9 @@ def test_a_broken_deployment_ends_with_1_and_changes_nothing(project: Project, s
         (("jobs", "7"), 2, "No such command '7'. Did you mean 'show 7'?"),
         (("projects", "show", "-p", "nowhere"), 2, "there is no project 'nowhere'"),
         (("jobs", "--spider", "none"), 0, "project shop has no such jobs."),
-        (("schedule", "words", "-a", "n"), 2, "-a: cannot read 'n'"),
+        (("jobs", "start", "words", "-a", "n"), 2, "-a: cannot read 'n'"),
         (
-            ("schedule", "words", "--processes", "1"),
+            ("jobs", "start", "words", "--processes", "1"),
             0,
             "Warning: neither -s nor the project's variables nor its settings",
         ),
@@ -345,13 +349,13 @@ def test_any_scrapyd_is_a_target(tmp_path: Path) -> None:
     with real_scrapyd(tmp_path / "real") as theirs:
         project = Project(tmp_path / "shop", str(theirs.base_url).rstrip("/"))
         assert project.json("deploy", "--version", "1.0")["spiders"] == ["words"]
-        name = project.json("schedule", "words", "-a", "n=2", "-s", "LOG_LEVEL=INFO")["name"]
+        name = project.json("jobs", "start", "words", "-a", "n=2", "-s", "LOG_LEVEL=INFO")["name"]
         until(lambda: [job["id"] for job in project.json("monitor", "default")[0]["finished"]] == [name])
         assert theirs.get(f"/items/shop/words/{name}.jl").text.count("number") == 2
         project.write_settings("raise RuntimeError('broken on purpose')\n")
         assert "broken on purpose" in project.run("deploy", "--version", "2.0", code=1).stderr
         assert "is a Scrapyd" in project.run("jobs", code=2).stderr
-        assert "is a Scrapyd" in project.run("schedule", "words", "--wait", code=2).stderr
+        assert "is a Scrapyd" in project.run("jobs", "start", "words", "--wait", code=2).stderr
 
 
 def test_a_project_with_a_setup_py_is_built_without_traces_of_earlier_builds(project: Project) -> None:
@@ -385,7 +389,7 @@ def test_a_deployed_project_finds_what_it_finds_in_its_folder(project: Project) 
             "        yield {'words': [*helper.WORDS, text]}\n"
         )
         project.json("deploy", "--version", "0.9.1")
-        number = str(project.json("schedule", "words", "--wait", "--version", "0.9.1")["id"])
+        number = str(project.json("jobs", "start", "words", "--wait", "--version", "0.9.1")["id"])
         assert '["helped", "from a file"]' in project.run("jobs", "items", number).stdout
     finally:
         spiders.write_text(_SPIDERS)
@@ -431,7 +435,7 @@ def test_limits_of_a_project_and_a_spider_are_set_and_shown(project: Project, se
     assert project.json("projects", "set", "--spider", "words", "time_limit=2h")["time_limit"] == 7200
     both = project.json("projects", "set", "--spider", "words", "good_reasons=finished, cancelled")
     assert (both["time_limit"], both["good_reasons"]) == (7200, ["finished", "cancelled"])
-    number = str(project.json("schedule", "words", "--wait")["id"])
+    number = str(project.json("jobs", "start", "words", "--wait")["id"])
     shown = project.run("jobs", "show", number).stdout
     assert "time_limit 2:00 h" in shown
     assert "memory_limit 1.5 GB" in shown
@@ -517,7 +521,7 @@ def test_versions_are_pinned_and_deleted_and_a_node_is_drained(project: Project)
 
 
 def test_a_monitor_shows_the_jobs_of_each_target_and_which_is_down(project: Project) -> None:
-    project.run("schedule", "words")
+    project.run("jobs", "start", "words")
     here, away = f"http://127.0.0.1:{project.port}", "http://127.0.0.1:1"
     shown = project.run("monitor", here, away, "--once").stdout.splitlines()
     assert all(len(line) <= 80 for line in shown)
@@ -581,7 +585,7 @@ def sharded(server: Scrapyd, tmp_path_factory: pytest.TempPathFactory) -> Projec
 
 def test_a_file_is_split_over_jobs_of_an_unmodified_spider(sharded: Project) -> None:
     options = ("--split-file", "urls.csv", "--parts", "2", "-p", "sharded")
-    done = sharded.run("schedule", "pages", *options, "--wait", "--json")
+    done = sharded.run("jobs", "start", "pages", *options, "--wait", "--json")
     group = json.loads(done.stdout)
     assert group["jobs"] == {"finished": 2}
     assert f"group g{group['id']}: 0 of 2 jobs have ended (" in done.stderr  # while it waits
@@ -601,13 +605,13 @@ def test_a_file_is_split_over_jobs_of_an_unmodified_spider(sharded: Project) -> 
 )
 def test_a_file_that_cannot_be_split_is_refused(sharded: Project, options: tuple[str, ...], said: str) -> None:
     before = len(sharded.json("jobs", "-p", "sharded"))
-    assert said in sharded.run("schedule", "pages", "-p", "sharded", *options, code=2).stderr
+    assert said in sharded.run("jobs", "start", "pages", "-p", "sharded", *options, code=2).stderr
     assert len(sharded.json("jobs", "-p", "sharded")) == before
 
 
 def test_a_group_is_cancelled_together(project: Project) -> None:
     (project.folder / "words.txt").write_text("http://a.test/\nhttp://b.test/\n")
-    group = project.json("schedule", "words", "-a", "wait=1", "--split-file", "words.txt", "--parts", "9")
+    group = project.json("jobs", "start", "words", "-a", "wait=1", "--split-file", "words.txt", "--parts", "9")
     assert sum(group["jobs"].values()) == 2  # as many as there are rows, whether or not they start already
     project.run("jobs", "cancel", f"g{group['id']}")
     assert project.json("jobs", "show", f"g{group['id']}", "--wait", code=1)["jobs"] == {"cancelled": 2}
@@ -623,11 +627,11 @@ def test_a_node_elsewhere_gets_its_part_and_its_log_is_followed(tmp_path: Path) 
         project.run("deploy")
         (project.folder / "rows.tsv").write_text("".join(f"{row}\tx{row}\n" for row in ("id", 1, 2, 3)))
         options = ("--split-file", "rows.tsv", "--parts", "2", "--split-as", "file")
-        group = project.json("schedule", "rows", *options, "--wait")
+        group = project.json("jobs", "start", "rows", *options, "--wait")
         assert group["jobs"] == {"finished": 2}
         items = project.run("jobs", "items", f"g{group['id']}").stdout
         assert items == '{"id\\txid": "1\\tx1"}\n{"id\\txid": "2\\tx2"}\n{"id\\txid": "3\\tx3"}\n'
-        done = project.run("schedule", "pages", "--follow")
+        done = project.run("jobs", "start", "pages", "--follow")
         assert "Spider closed (finished)" in done.stdout
         assert project.json("jobs")[0]["node"] == "one"
 
@@ -656,7 +660,7 @@ def test_jobs_of_a_group_share_one_frontier_and_one_may_be_killed(
 ) -> None:
     project = _walking(tmp_path, server)
     options = ("-a", f"url={shared_web}", "-s", f"GOSSAMER_FRONTIER={frontier}", "-s", "GOSSAMER_WORKER__HEARTBEAT=2")
-    number = project.json("schedule", "walk", "-p", "walk", "--processes", "2", *options)["id"]
+    number = project.json("jobs", "start", "walk", "-p", "walk", "--processes", "2", *options)["id"]
 
     def seen() -> list[str]:
         items = project.run("jobs", "items", f"g{number}").stdout.splitlines()
@@ -676,7 +680,7 @@ def test_a_job_that_starts_after_the_crawl_of_its_group_fetches_nothing(
     with scrapyd(tmp_path, conf="max_proc = 1") as server:
         project = _walking(tmp_path, server)
         options = ("-a", f"url={shared_web}", "-s", f"GOSSAMER_FRONTIER={frontier}")
-        number = project.json("schedule", "walk", "-p", "walk", "--processes", "2", *options)["id"]
+        number = project.json("jobs", "start", "walk", "-p", "walk", "--processes", "2", *options)["id"]
         assert project.json("jobs", "show", f"g{number}", "--wait")["jobs"] == {"finished": 2}
         assert _item_counts(project, number) == [60, 0]
         again = project.json("jobs", "rerun", f"g{number}", "--wait")
@@ -688,7 +692,7 @@ def test_a_crawl_that_groups_name_begins_again_with_each_group(tmp_path: Path, s
     with scrapyd(tmp_path, conf="max_proc = 1") as server:
         project = _walking(tmp_path, server)
         options = ("-a", f"url={shared_web}", "-s", f"GOSSAMER_FRONTIER={frontier}", "-s", "GOSSAMER_CRAWL_ID=mine")
-        scheduled = ("schedule", "walk", "-p", "walk", "--processes", "2", *options)
+        scheduled = ("jobs", "start", "walk", "-p", "walk", "--processes", "2", *options)
         numbers = [project.json(*scheduled)["id"] for _ in range(2)]  # both wait for the one slot
         for number in numbers:
             assert project.json("jobs", "show", f"g{number}", "--wait")["jobs"] == {"finished": 2}

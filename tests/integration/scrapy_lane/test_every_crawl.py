@@ -102,11 +102,11 @@ def test_they_are_listed_explained_and_stopped(
         }
 
     wait_until(lambda: waiting().keys() == ALL and all(waiting().values()), "all crawls to be shown as running")
-    shown = commands.say("info")
-    assert all(name in shown for name in ALL)
+    shown = commands.say("crawls", "list")
+    assert all(name.removeprefix("cli/") in shown for name in ALL)
     assert shown.count("running") == 3
-    assert list(commands.json("info", "cli")["crawlids"]) == ["mine"]
-    assert list(commands.json("info", "scrapybot")["crawlids"]) == ["links"]
+    for app, name in (("cli", "mine"), ("scrapybot", "links")):
+        assert [one["crawl_id"] for one in commands.json("crawls", "list", "--app", app)["crawls"]] == [name]
     queues = commands.json("stats", "queue")["queues"]
     assert queues["queue_link"]["spider_backlog"] > 1, "of the service and of the command line together"
     assert queues["queue_links"]["spider_backlog"] > 0
@@ -126,9 +126,9 @@ def test_they_are_listed_explained_and_stopped(
         assert (f"{found['appid']}/{found['crawl_id']}", found["known"]["seen"]) == (name, True)
     assert found["known"]["place"] == "queued"
 
-    assert "Stopped" in commands.say("stop", "cli", "mine")
+    assert "Stopped" in commands.say("crawls", "stop", "cli/mine")
     out, _ = crawled.communicate(timeout=60)
     assert "The crawl mine was stopped" in out
-    assert "Stopped" in commands.say("stop", "scrapybot", "links")
+    assert "Stopped" in commands.say("crawls", "stop", "scrapybot/links")
     assert scraped.finish().stats["finish_reason"] == "stopped"
     assert waiting().keys() == {"testapp/served"}

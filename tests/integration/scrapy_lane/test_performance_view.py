@@ -42,7 +42,7 @@ def total(recording: Recording, name: str) -> Any:
 
 def test_the_benchmark_spider_prints_its_figures_and_a_diagnosis(tmp_path: Path) -> None:
     ran = gossamer(
-        "bench", "spider", "--items", "30", "--items-per-page", "3", "--response-time", "0.2", "--concurrency", "4",
+        "bench", "--items", "30", "--items-per-page", "3", "--response-time", "0.2", "--concurrency", "4",
         "--pipeline", "wait", "--pipeline-time", "0.05", "--api-calls", "1", "--api-time", "0", "--log-seconds", "0.5",
         folder=tmp_path,
     )  # fmt: skip
@@ -82,7 +82,7 @@ def test_the_benchmark_spider_prints_its_figures_and_a_diagnosis(tmp_path: Path)
 @pytest.mark.parametrize("stop", ["ctrl_c", "sigterm"])
 def test_a_benchmark_that_is_stopped_ends_its_processes_in_order(tmp_path: Path, stop: str) -> None:
     knobs = ("--items", "1000000", "--response-time", "0.05", "--log-seconds", "0.2")
-    command = [sys.executable, "-m", "gossamer", "bench", "spider", *knobs]
+    command = [sys.executable, "-m", "gossamer", "bench", *knobs]
     ran = subprocess.Popen(
         command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -122,7 +122,7 @@ def test_the_server_of_a_benchmark_ends_at_a_signal(number: int) -> None:
 
 def test_a_running_crawl_is_shown_as_a_table_as_json_and_as_metrics(tmp_path: Path) -> None:
     knobs = ("--items", "1000000", "--response-time", "0.05", "--log-seconds", "0", "--data-dir", ".gossamer")
-    command = [sys.executable, "-m", "gossamer", "bench", "spider", *knobs]
+    command = [sys.executable, "-m", "gossamer", "bench", *knobs]
     crawl = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
     top = None
     try:

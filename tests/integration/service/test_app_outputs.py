@@ -36,7 +36,7 @@ def test_an_application_has_its_pages_in_its_own_database_and_no_others(server: 
 
 def _finished(folder: Path) -> int:
     """Return how many crawls have finished."""
-    said = [gossamer("info", appid, "c", cwd=folder).stdout for appid in ("shop", "news", "other")]
+    said = [gossamer("crawls", "show", f"{appid}/c", cwd=folder).stdout for appid in ("shop", "news", "other")]
     return sum("finished" in one for one in said)
 
 

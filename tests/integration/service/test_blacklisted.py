@@ -77,7 +77,7 @@ async def test_every_way_in_says_which(service: Up) -> None:
             assert f"{result}.test is on the operator's blacklist: its requests are {result}." in said
         fine = httpx.post(f"{service.api}/v1/crawls", json=a_crawl("fine", "http://fine.test/"), timeout=30)
         assert fine.json()["blacklisted"] == ""
-        assert "blacklisted: held" in say(service, "info", "testapp", "rest-held")
+        assert "blacklisted: held" in say(service, "crawls", "show", "testapp/rest-held")
         why = say(service, "why", "http://held.test/", "--app", "testapp", "--crawl-id", "rest-held")
         assert "on the operator's blacklist: its requests are held" in why
 

@@ -173,7 +173,7 @@ async def test_it_waits_where_it_says_so_and_the_service_says_what_for(service: 
     assert answer.status_code == 201
     shown = details(service, "waits")
     assert (shown["to_render"], shown["without_browser"], shown["total"]["queued"]) == (1, 1, 1)
-    code, said = said_by(service, "info", "testapp", "waits")
+    code, said = said_by(service, "crawls", "show", "testapp/waits")
     assert code == 0
     assert "1 request waits for a worker with a browser, and there is none." in said
     assert said.count("Start one: gossamer worker --render") == 1
@@ -192,7 +192,7 @@ async def test_it_waits_where_it_says_so_and_the_service_says_what_for(service: 
         await frontier.announce_browser(pool="shared", worker="one", seconds=60)
         shown = details(service, "waits")
         assert (shown["to_render"], shown["without_browser"]) == (1, 0)
-        assert "browser" not in said_by(service, "info", "testapp", "waits")[1]
+        assert "browser" not in said_by(service, "crawls", "show", "testapp/waits")[1]
         assert details(service, "waits/url?url=https://a.test/")["without_browser"] == ""
         await frontier.announce_browser(pool="shared", worker="one", seconds=0)
 

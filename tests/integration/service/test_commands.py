@@ -66,7 +66,7 @@ def a_crawl(folder: Folder, crawlid: str, **fields: Any) -> str:
     return json.dumps({"appid": "app", "crawlid": crawlid, "url": folder.seeds[0], **fields})
 
 
-def test_feed_info_dump_and_stop(folder: Folder) -> None:
+def test_feed_show_dump_and_stop(folder: Folder) -> None:
     assert folder.run("feed", a_crawl(folder, "one", maxdepth=1)) == "Fed 1 request.\n"
     pages = folder.run("dump", "demo.crawled_app", "--from-beginning", "--limit", "5", "--no-body", "-c", "me")
     lines = [json.loads(line) for line in pages.splitlines()]
@@ -81,12 +81,14 @@ def test_feed_info_dump_and_stop(folder: Folder) -> None:
     folder.run("dump", "demo.crawled_app", "--no-body", "--just-body", code=2)
     assert "contradict" in folder.errors
     folder.run("feed", a_crawl(folder, "one", spiderid="absent", wait_for_spider=True))  # else it may have finished
-    assert "app/one" in folder.run("info", "app", "one")
-    assert folder.json("info", "app", "--json")["appid"] == "app"
-    assert folder.json("stop", "app", "one", "--json")["crawlid"] == "one"
-    assert "It accepts no more requests. To crawl again, use another crawlid." in folder.run("stop", "app", "one")
-    for command in ("info", "stop"):
-        assert folder.run(command, "app", "nobody", code=2) == ""
+    assert "app/one" in folder.run("crawls", "show", "app/one")
+    assert folder.json("crawls", "list", "--app", "app", "--json")["crawls"][0]["appid"] == "app"
+    assert folder.json("crawls", "stop", "app/one", "--json")["crawl_id"] == "one"
+    assert "It accepts no more requests. To crawl again, use another crawlid." in folder.run(
+        "crawls", "stop", "app/one"
+    )
+    for command in ("show", "stop", "pause"):
+        assert folder.run("crawls", command, "app/nobody", code=2) == ""
         assert "there is no crawl app/nobody" in folder.errors
     assert folder.run("dump", "demo.crawled_ap", "--from-beginning", "--limit", "1") == ""
     assert "demo.crawled_ap has no messages yet. gossamer dump --list shows the topics." in folder.errors
@@ -112,19 +114,19 @@ def test_a_worker_without_a_bus_warns_that_the_service_gets_none_of_its_pages(fo
 
 def test_a_crawl_that_has_finished_is_not_stopped_and_begins_another_run(folder: Folder) -> None:
     folder.run("feed", a_crawl(folder, "done"))
-    folder.until("finished", "info", "app", "done")
-    assert "app/done has finished; nothing is left to stop." in folder.run("stop", "app", "done")
-    assert folder.json("stop", "app", "done", "--json")["total_purged"] == 0
-    assert "finished" in folder.run("info", "app", "done")
+    folder.until("finished", "crawls", "show", "app/done")
+    assert "app/done has finished; nothing is left to stop." in folder.run("crawls", "stop", "app/done")
+    assert folder.json("crawls", "stop", "app/done", "--json")["dropped"] == 0
+    assert "finished" in folder.run("crawls", "show", "app/done")
     assert "refuses" not in folder.errors
     folder.run("feed", a_crawl(folder, "done", fresh=True))
-    folder.until("run 2", "info", "app", "done")
+    folder.until("run 2", "crawls", "show", "app/done")
 
 
 def test_feed_says_that_a_url_was_seen_before(folder: Folder) -> None:
     folder.run("feed", a_crawl(folder, "again"))
     assert "has seen" not in folder.errors
-    folder.until("finished", "info", "app", "again")
+    folder.until("finished", "crawls", "show", "app/again")
     folder.run("feed", a_crawl(folder, "again"))
     assert f"The crawl app/again has seen {folder.seeds[0]} before: " in folder.errors
     folder.run("feed", a_crawl(folder, "again", fresh=True))
@@ -134,8 +136,8 @@ def test_feed_says_that_a_url_was_seen_before(folder: Folder) -> None:
 def test_feed_warns_once_that_a_stopped_crawl_refuses_its_requests(folder: Folder) -> None:
     endless = a_crawl(folder, "over", spiderid="absent", wait_for_spider=True)  # the crawl runs until it is stopped
     folder.run("feed", "-", stdin=f"{endless}\n{a_crawl(folder, 'over')}\n")
-    folder.until("fetched 1", "info", "app", "over")
-    assert "Stopped app/over; 1 waiting request dropped." in folder.run("stop", "app", "over")
+    folder.until("fetched 1", "crawls", "show", "app/over")
+    assert "Stopped app/over; 1 waiting request dropped." in folder.run("crawls", "stop", "app/over")
     again = "\n".join(a_crawl(folder, "over", url=f"{folder.seeds[0]}{page}") for page in range(3))
     assert folder.run("feed", "-", stdin=again) == "Fed 3 requests.\n"
     assert folder.errors.count("The crawl app/over was stopped: the service refuses these requests.") == 1
@@ -144,22 +146,23 @@ def test_feed_warns_once_that_a_stopped_crawl_refuses_its_requests(folder: Folde
     assert "refuses" not in folder.errors
 
 
-def test_info_is_of_all_spiders_where_none_is_named(folder: Folder) -> None:
+def test_a_crawl_is_shown_for_all_spiders_where_none_is_named(folder: Folder) -> None:
     folder.run("feed", a_crawl(folder, "one", appid="shop", spiderid="scrapys", wait_for_spider=True))
-    folder.until("waiting 1 on 1 domain", "info", "shop", "one")
-    assert "1 waiting in 1 crawl" in folder.run("info", "shop")
-    assert folder.json("info", "shop", "one", "--json")["spiderid"] == ""
-    assert "waiting 0 on 0 domains" in folder.run("info", "shop", "one", "--spider", "link")
+    folder.until("waiting 1 on 1 domain", "crawls", "show", "shop/one")
+    listed = folder.json("crawls", "list", "--app", "shop", "--json")["crawls"]
+    assert [(one["crawl_id"], one["waiting"], one["domains"]) for one in listed] == [("one", 1, 1)]
+    [queue] = folder.json("crawls", "show", "shop/one", "--json")["waiting_by_domain"].values()
+    assert queue == {"total": 1, "high_priority": 1, "low_priority": 1}
+    assert "waiting 0\n" in folder.run("crawls", "show", "shop/one", "--spider", "link")
 
 
 def test_a_crawl_that_waits_for_retries_says_why(folder: Folder) -> None:
-    """In its information, in the list of crawls, by REST and in the dashboard: after errors of a page, and while a
+    """Where it is shown, by REST and in the dashboard: after errors of a page, and while a
     site's robots.txt cannot be fetched."""
     folder.run("feed", a_crawl(folder, "late", url=f"{folder.seeds[2]}away", retries=9))
     folder.run("feed", a_crawl(folder, "shut", url=folder.seeds[1]))
-    folder.until("waiting 1 on 1 domain, 1 of them for a retry (http_503 ", "info", "app", "late")
-    folder.until("waiting 1 on 1 domain, 1 of them for a retry (robots_unreachable ", "info", "app", "shut")
-    assert "waiting 1, 1 of them for a retry (http_503 " in folder.run("crawls", "show", "app/late")
+    folder.until("waiting 1 on 1 domain, 1 of them for a retry (http_503 ", "crawls", "show", "app/late")
+    folder.until("waiting 1 on 1 domain, 1 of them for a retry (robots_unreachable ", "crawls", "show", "app/shut")
     shown = folder.json("crawls", "show", "app/late", "--json")
     assert (shown["waiting_for_retry"], list(shown["retried"]), shown["repairs"]) == (1, ["http_503"], 0)
     address = f"{folder.service.api}/v1/crawls/app/late"
@@ -274,7 +277,7 @@ def test_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
 
 
 def test_where_nothing_runs_it_is_said(tmp_path: Path) -> None:
-    for command in (["info", "app"], ["stats"], ["domains", "list"], ["monitor", "--once"], ["stop", "app", "x"]):
+    for command in (["stats"], ["domains", "list"], ["monitor", "--once"]):
         done = subprocess.run(crawling.command(*command), cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1

@@ -136,7 +136,7 @@ async def passes_through_its_life(service: Up, talk: Talk, frontier: ValkeyFront
     words = ("has failed as alice; so requests wait.", "shows the form again", "gossamer logins retry shop")
     text = await trouble(service, *words)
     assert site.logins == []
-    assert text in await said(service, "info", "testapp", "one")
+    assert text in await said(service, "crawls", "show", "testapp/one")
     assert (await shown(service, "/v1/crawls/testapp/one/url", url=url))["login_trouble"] == text
     await store(frontier, "other", file, "no")
     joined = await posted(service, **fields, crawlid="one", login="other")
@@ -211,7 +211,7 @@ async def test_a_crawl_says_that_it_waits_for_a_worker_with_the_key(tmp_path: Pa
                 assert (await posted(service, **request))["status"] == 201
                 text = await trouble(service, "The worker ", f"cannot use the login shop: {reason}")
                 assert text.endswith(" Requests wait for a worker that can.")
-                assert text in await said(service, "info", "testapp", "one")
+                assert text in await said(service, "crawls", "show", "testapp/one")
                 why = ("why", request["url"], "--app", "testapp", "--crawl-id", "one")
                 assert text in await said(service, *why, "--resolve", "members.test:127.0.0.1")
                 with worker_with_the_key(tmp_path):

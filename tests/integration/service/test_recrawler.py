@@ -97,16 +97,15 @@ def test_changes_are_on_the_bus(service: Up, site: Served) -> None:
 
 
 def test_how_up_to_date_the_pages_are_is_told_by_rest_and_commands(service: Up, site: Served) -> None:
-    address, of_crawl = f"{service.api}/v1/crawls/app/docs", ("--app", "app", "--crawl-id", "docs")
+    address, name, of_crawl = f"{service.api}/v1/crawls/app/docs", "app/docs", ("--app", "app", "--crawl-id", "docs")
     fresh = httpx.get(f"{address}/freshness").json()
     [domain] = fresh["domains"]
     assert (domain["domain"], domain["live"], domain["gone"]) == ("127.0.0.1", 2, 1)
     assert fresh["cursor"] == changes(service)[-1]["cursor"]
-    assert json.loads(gossamer("fresh", *of_crawl, "--json", cwd=service.folder).stdout)["domains"][0].keys() == (
-        domain.keys()
-    )
-    assert "127.0.0.1: 2 pages, 1 gone" in gossamer("fresh", *of_crawl, cwd=service.folder).stdout
-    assert f"gone      {site.url}/b.html" in gossamer("changes", *of_crawl, cwd=service.folder).stdout
+    told = json.loads(gossamer("crawls", "fresh", name, "--json", cwd=service.folder).stdout)
+    assert told["domains"][0].keys() == domain.keys()
+    assert "127.0.0.1: 2 pages, 1 gone" in gossamer("crawls", "fresh", name, cwd=service.folder).stdout
+    assert f"gone      {site.url}/b.html" in gossamer("crawls", "changes", name, cwd=service.folder).stdout
     visits = httpx.get(f"{address}/url", params={"url": f"{site.url}/b.html"}).json()["visits"]
     assert (visits["state"], visits["misses"] >= 2) == ("gone", True)
     page = {"appid": "app", "crawlid": "docs", "url": f"{site.url}/a.html"}
@@ -119,8 +118,8 @@ def test_how_up_to_date_the_pages_are_is_told_by_rest_and_commands(service: Up, 
     assert "visits   live, fetched" in why.stdout
     unknown = httpx.get(f"{service.api}/v1/crawls/app/other/freshness")
     assert (unknown.status_code, "is not kept up to date" in unknown.json()["detail"]) == (404, True)
-    refused = gossamer("fresh", "--app", "app", cwd=service.folder)
-    assert (refused.returncode, "name the crawl, too, with --crawl-id" in refused.stderr) == (2, True)
+    refused = gossamer("crawls", "fresh", "app/other", cwd=service.folder)
+    assert (refused.returncode, "the crawl app/other is not kept up to date" in refused.stderr) == (2, True)
 
 
 def test_a_crawl_that_is_submitted_again_with_another_scope_adds_and_forgets_pages(service: Up, site: Served) -> None:
@@ -248,7 +247,7 @@ def test_an_announced_page_is_visited_at_once(service: Up, site: Served) -> None
 
 def stop(service: Up, crawl: str, way: str) -> None:
     if way == "command":
-        done = gossamer("stop", "app", crawl, cwd=service.folder)
+        done = gossamer("crawls", "stop", f"app/{crawl}", cwd=service.folder)
         assert "Stopped the visits of app/" in done.stdout
     elif way == "rest":
         answer = httpx.delete(f"{service.api}/v1/crawls/app/{crawl}")

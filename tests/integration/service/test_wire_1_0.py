@@ -1,6 +1,5 @@
 """A cluster whose consumers follow Scrapy Cluster 1.0: every answer has its form, wherever it was asked for."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,12 +49,11 @@ async def test_every_answer_has_the_form_of_1_0(service: Up) -> None:
             "bus": await talk.answer("bus"),
             "old": await talk.answer("old"),
             "rest": fed(service, {**INFO, "uuid": "rest"}),
-            "command": json.loads(command(service, "info", "testapp", "one", "--spider", "elsewhere", "--json")),
         }
     for name, answer in found.items():
         assert "domains" not in answer, name
         assert (answer["total_pending"], answer["high_priority"], answer["low_priority"]) == (1, 7, 7), name
-    assert "waiting 1 on 1 domain" in command(service, "info", "testapp", "one")
+    assert "waiting 1 on 1 domain" in command(service, "crawls", "show", "testapp/one")
 
 
 def test_the_index_has_the_id_that_the_statistics_name(service: Up) -> None:

@@ -108,8 +108,8 @@ def test_an_output_after_an_equals_sign_makes_no_folder_of_that_name(tmp_path: P
     ("arguments", "said"),
     [
         (["dump", "a-topic", "--limit", "x"], "--limit: cannot use 'x'. Write a whole number."),
-        (["bench", "spider", "--items", "1.5"], "--items: cannot use '1.5'. Write a whole number."),
-        (["bench", "spider", "--api-time", "long"], "--api-time: cannot use 'long'. Write a number."),
+        (["bench", "--items", "1.5"], "--items: cannot use '1.5'. Write a whole number."),
+        (["bench", "--api-time", "long"], "--api-time: cannot use 'long'. Write a number."),
         (["diagnose", "--pages=many"], "--pages: cannot use 'many'. Write a whole number."),
     ],
 )

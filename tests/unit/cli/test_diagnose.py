@@ -279,7 +279,7 @@ def test_a_log_of_any_size_is_read_with_bounded_memory(tmp_path: Path) -> None:
 )
 def test_a_benchmark_with_a_wrong_option_names_what_can_be_written(option: str, value: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
-        parse_and_run(["bench", "spider", option, value])
+        parse_and_run(["bench", option, value])
     assert str(caught.value) == message
 
 

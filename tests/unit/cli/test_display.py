@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from gossamer.cli import summary
-from gossamer.cli.commands.info import _domains
+from gossamer.cli.commands.crawls import _domains_table
 from gossamer.cli.summary import Display, waiting_text
 from gossamer.cli.terminal import cut
 from gossamer.crawling.work import Snapshot
@@ -187,7 +187,7 @@ def test_priorities_of_a_domain_are_a_range_only_where_they_differ() -> None:
         "a.test": {"total": 7, "high_priority": -9, "low_priority": -9},
         "b.test": {"total": 3, "high_priority": 5, "low_priority": -1},
     }
-    Console(file=screen, width=80).print(_domains(domains))
+    Console(file=screen, width=80).print(_domains_table(domains))
     assert [line.split() for line in screen.getvalue().splitlines()[1:]] == [
         ["a.test", "7", "-9"], ["b.test", "3", "5", "to", "-1"]
     ]  # fmt: skip

@@ -55,7 +55,7 @@ def test_a_crawl_gets_what_was_typed_and_nothing_for_the_rest(words: str) -> Non
 @pytest.mark.parametrize(
     ("typed", "read"),
     [
-        ("schedule SPIDER -a=tag=x -aa=b -s=LOG_LEVEL=INFO", {"tag=x", "a=b", "LOG_LEVEL=INFO"}),
+        ("jobs start SPIDER -a=tag=x -aa=b -s=LOG_LEVEL=INFO", {"tag=x", "a=b", "LOG_LEVEL=INFO"}),
         ("schedules add S -a=tag=x", {"tag=x"}),
     ],
 )

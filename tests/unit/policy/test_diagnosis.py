@@ -1,4 +1,4 @@
-"""What a diagnosis says of recorded figures: seven spiders of `gossamer bench spider`, and what they log."""
+"""What a diagnosis says of recorded figures: seven spiders of `gossamer bench`, and what they log."""
 
 from dataclasses import dataclass, field
 from typing import Any

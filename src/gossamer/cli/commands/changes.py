@@ -1,5 +1,5 @@
-"""`gossamer changes`, `fresh` and `crawls history`: what a crawl that is kept up to date has found, the versions of
-its pages, and how up to date it is.
+"""`gossamer crawls changes`, `fresh` and `history`: what a crawl that is kept up to date has found, how up to date it
+is, and the versions of its pages.
 
 They read the page index of the crawl, and may run beside it. Fixed: flags, exit codes, and the fields of `--json`.
 """
@@ -24,40 +24,28 @@ from gossamer.policy.urls import from_user_input
 from gossamer.policy.words import counted, duration_text
 from gossamer.settings import Settings
 from gossamer.wiring.frontier import CrawlNote, known_crawls, read_note
+from gossamer.wiring.plan import APPID
 from gossamer.wiring.recrawling import index_store, open_noted_index
 
 _CHANGES_AT_ONCE = 1000
 """Changes that are read from the index at a time."""
 
-CrawlIdOption = Annotated[
+CrawlName = Annotated[
     str | None,
-    option(
-        "--crawl-id",
-        metavar="ID",
-        help="Name of the crawl. Unset: the latest one that was started here with --recrawl or --recrawl-once.",
-        panel=options.WHERE,
-        show_default=False,
-    ),
-]
-AppOption = Annotated[
-    str | None,
-    option(
-        "--app",
-        metavar="APPID",
-        help="Application of a service's crawl, with --crawl-id. Unset: a crawl that was started here.",
-        panel=options.WHERE,
-        show_default=False,
+    argument(
+        metavar="[CRAWL]",
+        help="Name of the crawl, as the list shows it. Unset: the latest one that was started here with --recrawl or "
+        "--recrawl-once.",
     ),
 ]
 
 
 @options.takes("data_dir")
 def changes(
+    name: CrawlName = None,
     since: Annotated[
         int, option("--since", metavar="CURSOR", help="Only changes behind this cursor, the number of a change.")
     ] = 0,
-    crawl_id: CrawlIdOption = None,
-    app: AppOption = None,
     *,
     diff: Annotated[
         bool,
@@ -74,15 +62,15 @@ def changes(
 
     The crawl is kept up to date (--recrawl); the oldest change comes first.
 
-    gossamer changes
+    gossamer crawls changes
 
-    gossamer changes --since 1200 --json
+    gossamer crawls changes shop/prices --since 1200 --json
 
     With --json, times (at, since) are epoch seconds.
 
     A reader remembers the cursor of the last change that it has read. A change that is told twice has the same id.
     """
-    index = _open(options.load_settings(given), crawl_id, app)
+    index = _open(options.load_settings(given), name)
     lacks_versions = False
     try:
         while found := index.changes(since, _CHANGES_AT_ONCE):
@@ -104,9 +92,8 @@ def changes(
 @options.takes("data_dir")
 def history(
     url: Annotated[str, argument(metavar="URL", help="The page.", show_default=False)],
+    name: CrawlName = None,
     hash: Annotated[str, option("--show", metavar="HASH", help="Print the version with this hash.")] = "",
-    crawl_id: CrawlIdOption = None,
-    app: AppOption = None,
     *,
     json: Annotated[bool, option("--json", help="Print one JSON object a line.", panel=options.DISPLAY)] = False,
     **given: Any,
@@ -117,7 +104,7 @@ def history(
 
     gossamer crawls history https://example.com/ --show 5d41402abc4b2a76
     """
-    index = _open(options.load_settings(given), crawl_id, app)
+    index = _open(options.load_settings(given), name)
     try:
         found = index.versions(from_user_input(url))
     finally:
@@ -140,16 +127,16 @@ def history(
 
 
 @options.takes("data_dir")
-def fresh(crawl_id: CrawlIdOption = None, app: AppOption = None, *, json: options.Json = False, **given: Any) -> None:
+def fresh(name: CrawlName = None, *, json: options.Json = False, **given: Any) -> None:
     """Show how up to date the pages of a crawl are.
 
-    gossamer fresh
+    gossamer crawls fresh
 
     Shows, domain by domain, how many pages there are, are gone and are due, and how long ago they were fetched. With
     --recrawl also the share of pages that is expected to be up to date, now and at twice the budget, and the budget
     that visits each page in time.
     """
-    with closing(_open(options.load_settings(given), crawl_id, app)) as index:
+    with closing(_open(options.load_settings(given), name)) as index:
         found, longest_age = freshness_of(index, time.time()), index.schedule.limits.longest
     if json:
         terminal.print_json(msgspec.to_builtins(found))
@@ -170,30 +157,29 @@ def fresh(crawl_id: CrawlIdOption = None, app: AppOption = None, *, json: option
             terminal.print_result(f"  {sentence}")
 
 
-def _open(settings: Settings, crawl_id: str | None, app: str | None) -> PageIndex:
-    """Open the index of a crawl, of a service with `app`; None: of the latest one that was started here and has an
-    index. Raises BadInput where there is none."""
-    if app is not None:
-        return _open_of_service(settings, app, crawl_id)
-    names = [crawl_id] if crawl_id else list(reversed(known_crawls(settings.data_dir)))
-    notes: list[CrawlNote] = [note for name in names if (note := read_note(settings.data_dir, name)) and note.index]
+def _open(settings: Settings, name: str | None) -> PageIndex:
+    """Open the index of the crawl of this name, APPID/ID of a service or ID; None: of the latest one that was started
+    here and has an index. Raises BadInput where there is none."""
+    appid, slash, crawl_id = (name or "").rpartition("/")
+    if slash and appid != APPID:
+        return _open_of_service(settings, CrawlId(appid, crawl_id))
+    names = [crawl_id] if name else list(reversed(known_crawls(settings.data_dir)))
+    notes: list[CrawlNote] = [note for one in names if (note := read_note(settings.data_dir, one)) and note.index]
     if not notes:
-        which = f"the crawl {crawl_id}" if crawl_id else f"no crawl of {settings.data_dir}"
+        which = f"the crawl {name}" if name else f"no crawl of {settings.data_dir}"
         raise BadInput(
-            f"{which} {'is not' if crawl_id else 'is'} kept up to date. Start one with gossamer crawl URL "
-            "--recrawl-once, or name another directory with --data-dir."
+            f"{which} {'is not' if name else 'is'} kept up to date. Start one with gossamer crawl URL "
+            "--recrawl-once, name one of a service as APPID/ID, or another directory with --data-dir."
         )
     return open_noted_index(notes[0])
 
 
-def _open_of_service(settings: Settings, app: str, crawl_id: str | None) -> PageIndex:
+def _open_of_service(settings: Settings, crawl: CrawlId) -> PageIndex:
     """Open the index of a service's crawl. Raises BadInput where there is none."""
-    if crawl_id is None:
-        raise BadInput("name the crawl, too, with --crawl-id.", option="app")
     store = index_store(settings)
     if store is None:
         raise BadInput("the database of the page indexes is not named. Set crawl.index to that of the service.")
-    return store.find(CrawlId(app, crawl_id))
+    return store.find(crawl)
 
 
 def _difference(index: PageIndex, change: Change) -> list[str]:

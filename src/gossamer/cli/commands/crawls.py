@@ -1,5 +1,5 @@
 """`gossamer crawls`: lists, shows, retries and deletes the crawls of a folder, or of a shared frontier (the store of
-requests).
+requests). Other modules have the rest of its commands.
 
 Also finds the crawl that a URL belongs to, for `gossamer why`, in the frontier and in the notes that commands leave in
 the data directory when they start a crawl. A crawl of a folder is in the Valkey server of its data directory, which is
@@ -17,19 +17,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from rich.cells import cell_len
 
 from gossamer.cli import options, tables, terminal
 from gossamer.cli.commands.audit import audit
-from gossamer.cli.commands.changes import history
-from gossamer.cli.commands.moves import export, import_crawl, pause, resume
+from gossamer.cli.commands.changes import changes, fresh, history
+from gossamer.cli.commands.moves import export, import_crawl, pause, resume, stop
+from gossamer.cli.commands.rebuild import rebuild
 from gossamer.cli.frontier_here import no_crawl_with, with_frontier
 from gossamer.cli.parser import CommandGroup, argument, option
 from gossamer.cli.past_crawls import failure_examples, forget_past, past_crawls
 from gossamer.cli.running import run as run_loop
+from gossamer.control.browsers import waiting_for_browsers
+from gossamer.control.logins import login_trouble
 from gossamer.control.retries import RetryResult, retry_failed
 from gossamer.control.url_search import find_in_crawl
 from gossamer.crawling.work import kept_pages
@@ -38,7 +41,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import CrawlId, CrawlState, Run, Terms
 from gossamer.model.info import CrawlInfo, SpiderCounts, UrlInfo
 from gossamer.net.credentials import hide_secrets
-from gossamer.policy.words import REPAIRED, counted, retries_text
+from gossamer.policy.words import REPAIRED, browser_text, counted, retries_text
 from gossamer.settings import Settings
 from gossamer.telemetry.patterns import growth_sentences
 from gossamer.telemetry.refusals import refusals_text
@@ -198,8 +201,10 @@ def _no_crawl(data_dir: Path, appid: str | None, crawl_id: str | None) -> str:
 
 _MAX_CRAWLS = 1000
 """Crawls that are listed, or searched for the beginning of a name. More take longer."""
-_OUTPUTS_WIDTH = 12
-"""Columns that the outputs have at least, also in a narrow terminal, which wraps the line."""
+_MAX_DOMAINS = 20
+"""Domains of a crawl that are shown, those with the longest queues."""
+_WRAPPED = {"started": 10, "outputs": 12}
+"""Parts of the list of crawls that a narrow terminal wraps, and the columns that they have at least."""
 _FLIGHT_CHECKS, _FLIGHT_PAUSE_SECONDS = 60, 0.5
 """Number of checks whether requests of a stopped crawl are in flight, and the pause between two. Their product is the
 longest wait, after which the deletion is refused."""
@@ -212,7 +217,7 @@ named next, and of those that work for none. Must be the names that are given to
 
 T = TypeVar("T")
 
-app = CommandGroup(help="List, show and delete crawls.")
+app = CommandGroup(help="List, show, pause, stop and delete crawls.")
 
 CrawlName = Annotated[
     str,
@@ -272,6 +277,7 @@ class _ListedCrawl:
             "failed": sum(total.failed.values()) if total else None,
             "dropped": sum(total.dropped.values()) if total else None,
             "waiting": total.waiting if total else None,
+            "domains": self.info.domains if self.info else None,
             "waiting_for_retry": total.later if total else None,
             "retried": total.retried if total else None,
             "in_flight": total.leased if total else None,
@@ -281,27 +287,36 @@ class _ListedCrawl:
         }
 
 
-@app.command("list")
 @options.takes("frontier", "data_dir")
-def list_crawls(*, json: options.Json = False, **given: Any) -> None:
-    """List the crawls of this folder, or of a shared frontier, the latest first.
+def list_crawls(
+    app: Annotated[
+        str | None,
+        option("--app", metavar="APPID", help="Only crawls of this application: cli for those of the command line."),
+    ] = None,
+    *,
+    json: options.Json = False,
+    **given: Any,
+) -> None:
+    """List the crawls of this folder, of a running service or of a shared frontier, the latest first.
 
     gossamer crawls list
 
-    On a shared frontier, `running` also stands for a crawl that has work left and no worker.
+    On a shared frontier, `running` also stands for a crawl that has work left and no worker. The application of a
+    Scrapy project's crawl is the project's BOT_NAME.
     """
     settings = options.load_settings(given)
     holder = lock_holder(settings)
-    infos, more = run_loop(with_frontier(settings, partial(list_running_first, limit=_MAX_CRAWLS)))
+    infos, more = run_loop(with_frontier(settings, partial(list_running_first, appid=app, limit=_MAX_CRAWLS)))
     crawls = [_listed(settings, info.crawl, info, holder) for info in infos]
     listed = {crawl.id for crawl in crawls}
     past, more_past = run_loop(past_crawls(settings, limit=_MAX_CRAWLS))
     crawls += [_past(settings, one) for one in past if one.info.crawl not in listed]
-    found = sorted(crawls, key=lambda crawl: -crawl.info.started if crawl.info else 0.0)[:_MAX_CRAWLS]
     more = more or more_past or len(crawls) > _MAX_CRAWLS
+    found = sorted(crawls, key=lambda crawl: -crawl.info.started if crawl.info else 0.0)[:_MAX_CRAWLS]
     listed |= {crawl.id for crawl in crawls}
     named = [CrawlId(APPID, name) for name in reversed(known_crawls(settings.data_dir))]
     found += [_listed(settings, name, None, holder) for name in named if name not in listed]
+    found = [crawl for crawl in found if app in (None, crawl.id.appid)]
     if json:
         terminal.print_json({"crawls": [one.as_json() for one in found], "more": more})
         return
@@ -316,57 +331,77 @@ def _name(crawl: CrawlId) -> str:
 
 
 def _print_table(crawls: Sequence[_ListedCrawl]) -> None:
-    """Print one line for each crawl. At a terminal the outputs are wrapped, and nothing else: names stay whole."""
+    """Print one line for each crawl, without columns that would be empty. In a narrow terminal the times and outputs
+    are wrapped, and nothing else: names stay whole."""
     if not crawls:
         terminal.print_result("There are no crawls.")
         return
-    rows = [("crawl", "state", "fetched", "failed", "waiting", "started", "outputs")]
+    headings = ("crawl", "state", "run", "fetched", "failed", "waiting", "domains", "in flight", "started", "outputs")
+    rows = []
     for crawl in crawls:
-        total = crawl.info.total() if crawl.info else None
+        info, total = crawl.info, crawl.info.total() if crawl.info else None
         rows.append((
             crawl.name,
             crawl.state,
+            str(info.run) if info and info.run > 1 else "",
             f"{total.fetched:,}" if total else "",
             f"{sum(total.failed.values()):,}" if total else "",
             f"{total.waiting:,}" if total else "",
-            _local_time(crawl.info.started) if crawl.info else "",
+            f"{info.domains:,}" if info and info.domains else "",
+            f"{total.leased:,}" if total and total.leased else "",
+            _local_time(info.started) if info else "",
             ", ".join(crawl.outputs),
         ))  # fmt: skip
-    widths = [max(cell_len(row[column]) for row in rows) + 2 for column in range(len(rows[0]) - 1)]
-    table = tables.PlainTable(*rows[0])
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-    for row in rows[1:]:
-        table.add_row(*row)
-    tables.show(table, least_width=sum(widths) + _OUTPUTS_WIDTH)
+    table, least_width = tables.PlainTable(), 0
+    for heading, *cells in zip(headings, *rows, strict=True):
+        if any(cells):
+            is_wrapped = heading in _WRAPPED
+            table.add_column(heading, overflow="fold", no_wrap=not is_wrapped)
+            least_width += _WRAPPED[heading] if is_wrapped else max(map(cell_len, (heading, *cells)))
+            least_width += 2
+    shown = [column for column, heading in enumerate(headings) if any(row[column] for row in rows)]
+    for row in rows:
+        table.add_row(*(row[column] for column in shown))
+    tables.show(table, least_width=least_width)
 
 
-@app.command("show")
 @options.takes("frontier", "data_dir")
-def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> None:
-    """Show one crawl: its state, its counts, its outputs.
+def show_crawl(
+    name: CrawlName,
+    spider: Annotated[
+        str, option("--spider", metavar="NAME", help="Of what waits, only the requests of this spider.")
+    ] = "",
+    *,
+    json: options.Json = False,
+    **given: Any,
+) -> None:
+    """Show one crawl: its state, its counts, its outputs, and what waits on which domains.
 
     gossamer crawls show example.com-1a2b3c4d
+
+    gossamer crawls show shop/prices
     """
     settings = options.load_settings(given)
-    crawl = run_loop(with_frontier(settings, partial(_find_named, settings, name, lock_holder(settings))))
+    crawl, queue = run_loop(with_frontier(settings, partial(_show, settings, name, spider, lock_holder(settings))))
     if json:
-        terminal.print_json(crawl.as_json())
+        of_queue = {"waiting": queue.total, "waiting_by_domain": queue.domains} if queue else {}
+        terminal.print_json(crawl.as_json() | of_queue)
         return
     lines = [f"{crawl.name}: {crawl.state}{f', run {crawl.info.run}' if crawl.info else ''}"]
     failed = run_loop(failure_examples(settings, crawl.info)) if crawl.info else []
     if crawl.info:
         total = crawl.info.total()
+        domains = f" on {counted(queue.total_domains, 'domain')}" if queue and queue.total else ""
         ended = f", ended {_local_time(crawl.info.ended)}" if crawl.info.ended else ""
         lines += [
             f"  started {_local_time(crawl.info.started)}{ended}",
             f"  fetched {total.fetched:,}, failed {sum(total.failed.values()):,}, dropped "
             f"{sum(total.dropped.values()):,}, in flight {total.leased:,}",
-            f"  waiting {total.waiting:,}{retries_text(total.later, total.retried)}",
+            f"  waiting {queue.total if queue else total.waiting:,}{domains}{retries_text(total.later, total.retried)}",
             f"  {counted(crawl.info.seen, 'URL')} known, spiders: {', '.join(crawl.info.spiders) or 'none'}",
         ]
         lines += [f"    {one.reason} {one.total:,}{_such_as(one.urls)}" for one in failed]
-        lines += [f"  {sentence}" for sentence in growth_sentences(crawl.info)]
+        lines += [f"  {sentence}" for sentence in (*(queue.troubles if queue else ()), *growth_sentences(crawl.info))]
         pages = crawl.info.pages
         if refused := refusals_text(pages.failed, fetched=pages.fetched, pool=crawl.info.pool):
             lines.append(f"  {refused}")
@@ -379,9 +414,54 @@ def show_crawl(name: CrawlName, *, json: options.Json = False, **given: Any) -> 
     elif crawl.is_interrupted:
         lines.append("  The same command or program resumes it.")
     terminal.print_result("\n".join(lines))
+    if queue and queue.domains:
+        tables.show(_domains_table(queue.domains))
 
 
-@app.command("retry")
+class _Queue(NamedTuple):
+    """Waiting requests of a crawl, those for a retry included."""
+
+    total: int
+    total_domains: int
+    domains: dict[str, dict[str, Any]]
+    """By domain, as in the answer to Scrapy Cluster's clients."""
+    troubles: list[str]
+    """Sentences about what requests wait for in vain."""
+
+
+async def _show(
+    settings: Settings, name: str, spider: str, holder: str, frontier: ValkeyFrontier
+) -> tuple[_ListedCrawl, _Queue | None]:
+    """Return the crawl of this name, and what waits of it for the spider; empty: for all. None instead of that: the
+    frontier does not know the crawl any more. Raises BadInput unless there is exactly one."""
+    # Late: they load the messages of a service.
+    from gossamer.control.dispatcher import crawl_backlog
+    from gossamer.control.domains import Blacklist
+    from gossamer.model.messages.answers import domain_share
+
+    crawl = await _find_named(settings, name, holder, frontier)
+    if crawl.info is None or (backlog := await crawl_backlog(frontier, crawl.id, spider=spider)) is None:
+        return crawl, None
+    blacklisted = await Blacklist(frontier).among(backlog.domains)
+    domains = {name: domain_share(count, blacklisted.get(name, "")) for name, count in backlog.domains.items()}
+    browsers = browser_text(await waiting_for_browsers(frontier, crawl.info), crawl.info.pool)
+    troubles = [text for text in (browsers, await login_trouble(frontier, crawl.info)) if text]
+    return crawl, _Queue(backlog.total, backlog.total_domains, domains, troubles)
+
+
+def _domains_table(domains: dict[str, dict[str, Any]]) -> tables.PlainTable:
+    """Return the domains with the longest queues. `domains`: of a _Queue."""
+    table = tables.PlainTable("domain", "waiting", "priorities", "")
+    longest = sorted(domains.items(), key=lambda pair: -pair[1]["total"])
+    for domain, share in longest[:_MAX_DOMAINS]:
+        blacklisted = f"blacklisted: {share['blacklisted']}" if "blacklisted" in share else ""
+        high, low = share["high_priority"], share["low_priority"]
+        table.add_row(domain, f"{share['total']:,}", f"{high} to {low}" if high != low else str(high), blacklisted)
+    if len(longest) > _MAX_DOMAINS:
+        table.add_row(f"and {len(longest) - _MAX_DOMAINS:,} more", "", "", "")
+    return table
+
+
 @options.takes("frontier", "data_dir")
 def retry_crawl(
     name: CrawlName,
@@ -427,7 +507,6 @@ async def _retry(
     return crawl.id, result
 
 
-@app.command("delete")
 @options.takes("frontier", "data_dir")
 def delete_crawl(
     name: CrawlName,
@@ -542,7 +621,7 @@ def _may_work_for(holder: str, crawl: CrawlId) -> bool:
     query, or an empty holder cannot; a service works for all crawls."""
     if holder.startswith(_ONE_CRAWL):
         return holder.endswith(f" {crawl.crawlid}")
-    return bool(holder) and not holder.startswith(_QUERIES)
+    return bool(holder) and holder not in _QUERIES
 
 
 def state_of(info: CrawlInfo, note: CrawlNote | None, holder: str) -> str:
@@ -584,11 +663,17 @@ def _local_time(moment: float) -> str:
     return datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M")
 
 
-app.command("audit")(audit)
-
-
+app.command("list")(list_crawls)
+app.command("show")(show_crawl)
 app.command("pause")(pause)
 app.command("resume")(resume)
+app.command("stop")(stop)
+app.command("retry")(retry_crawl)
+app.command("delete")(delete_crawl)
+app.command("changes")(changes)
+app.command("fresh")(fresh)
+app.command("history")(history)
 app.command("export")(export)
 app.command("import")(import_crawl)
-app.command("history")(history)
+app.command("rebuild")(rebuild)
+app.command("audit")(audit)

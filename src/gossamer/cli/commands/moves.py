@@ -1,5 +1,5 @@
-"""`gossamer crawls pause`, `resume`, `export` and `import`: stop a crawl for a time, and move it to another frontier,
-the store of requests.
+"""`gossamer crawls pause`, `resume`, `stop`, `export` and `import`: stop a crawl for a time or for good, and move it to
+another frontier, the store of requests.
 
 Fixed: flags, exit codes and the fields of `--json`; and that a crawl is paused before it is read, and stays paused
 where it was, or two frontiers would work on it.
@@ -15,15 +15,17 @@ from gossamer.cli.frontier_here import with_frontier
 from gossamer.cli.parser import argument, option
 from gossamer.cli.running import run as run_loop
 from gossamer.cli.terminal import Interruption
+from gossamer.control.stops import CrawlStop, stop_crawl
 from gossamer.crawling.crawl_file import CrawlFileWriter, check_file, read_lines
 from gossamer.errors import BadInput
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.model.crawl import CrawlId, Terms
+from gossamer.model.crawl import CrawlId, CrawlState, Terms
 from gossamer.model.info import CrawlInfo
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
 from gossamer.valkey.datadir import running_address
 from gossamer.wiring.frontier import connect, crawls_named, frontier_address
+from gossamer.wiring.recrawling import service_indexes
 
 _FLIGHT_CHECKS, _FLIGHT_PAUSE_SECONDS = 240, 0.25
 """Number of checks whether requests of a paused crawl are in flight, and the pause between two."""
@@ -70,6 +72,51 @@ def resume(name: CrawlName, *, json: options.Json = False, **given: Any) -> None
 
 def _print_state(crawl: CrawlId, **state: Any) -> None:
     terminal.print_json({"appid": crawl.appid, "crawl_id": crawl.crawlid, **state})
+
+
+@options.takes("frontier", "data_dir")
+def stop(name: CrawlName, spider: options.OneSpider = None, *, json: options.Json = False, **given: Any) -> None:
+    """Stop a crawl: its queued requests are dropped. It accepts no new ones. Requests in flight are finished.
+
+    The pages of a crawl that is kept up to date are not visited any more.
+
+    gossamer crawls stop shop/prices
+    """
+    settings = options.load_settings(given)
+    crawl, found, states = run_loop(with_frontier(settings, partial(_stop, settings, name, spider)))
+    if json:
+        terminal.print_json({"appid": crawl.appid, "crawl_id": crawl.crawlid, "dropped": found.purged})
+    elif found.ended_visits:
+        terminal.print_result(
+            f"Stopped the visits of {crawl}. A new request with recrawl begins them again; its changes stay."
+        )
+    elif states == {CrawlState.FINISHED}:
+        terminal.print_result(f"{crawl} has finished; nothing is left to stop. A new request begins another run of it.")
+    else:
+        part = f" for the spider {spider}" if spider else ""
+        terminal.print_result(
+            f"Stopped {crawl}{part}; {counted(found.purged, 'waiting request')} dropped.\n"
+            f"It accepts no more requests{part}. To crawl again, use another crawlid."
+        )
+
+
+async def _stop(
+    settings: Settings, name: str, spider: str | None, frontier: ValkeyFrontier
+) -> tuple[CrawlId, CrawlStop, set[CrawlState]]:
+    """Stop the crawl of this name. Return it with the result, and its states before and after. Raises BadInput if there
+    is no such crawl."""
+    crawl = await _named(name, frontier, known=False)
+    before = await frontier.crawl_info(crawl)
+    indexes = service_indexes(settings)
+    try:
+        found = await stop_crawl(frontier, indexes, crawl, spider=spider)
+    finally:
+        if indexes is not None:
+            indexes.close()
+    states = {state for state in (before and before.state, found.state) if state}
+    if not states:
+        raise BadInput(_no_crawl(name))
+    return crawl, found, states
 
 
 async def _set_paused(name: str, frontier: ValkeyFrontier, *, paused: bool) -> CrawlId:
@@ -195,16 +242,27 @@ async def _import_into(settings: Settings, address: str, file: Path, crawl: Craw
         await frontier.close()
 
 
-async def _named(name: str, frontier: ValkeyFrontier) -> CrawlId:
-    """Return the crawl of this name, APPID/ID or an ID. Raises BadInput unless the frontier has exactly one."""
+async def _named(name: str, frontier: ValkeyFrontier, *, known: bool = True) -> CrawlId:
+    """Return the crawl of this name, APPID/ID or an ID. Raises BadInput unless the frontier has exactly one. `known`
+    False: it need not know that of a full name."""
     appid, slash, crawl_id = name.rpartition("/")
+    if slash and not known:
+        return CrawlId(appid, crawl_id)
     found = [CrawlId(appid, crawl_id)] if slash else await crawls_named(frontier, crawl_id)
     found = [crawl for crawl in found if await frontier.crawl_info(crawl) is not None]
     if len(found) > 1:
         raise BadInput(f"several crawls have the name {name}. Write one of {', '.join(map(str, found))}.")
     if not found:
-        raise BadInput(f"the frontier has no crawl {name}. gossamer crawls list shows all.")
+        raise BadInput(_no_crawl(name))
     return found[0]
+
+
+def _no_crawl(name: str) -> str:
+    """Return the message where the frontier knows no crawl of this name."""
+    return (
+        f"there is no crawl {name}, or it finished longer ago than the setting retention. gossamer crawls list shows "
+        "all."
+    )
 
 
 def _print(what: str, info: CrawlInfo, lines: int, *, as_json: bool) -> None:

@@ -1,5 +1,5 @@
-"""`gossamer top`, `diagnose` and `bench spider`: what crawling processes wait for, what limits them, and a spider to
-learn it from.
+"""`gossamer top`, `diagnose` and `bench`: what crawling processes wait for, what limits them, and a spider to learn it
+from.
 
 They read the recordings that processes keep in the data directory (telemetry/recordings.py). Fixed: flags, exit codes,
 and the fields of `--json`, which are those of Measurement and Finding; fields may be added.
@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin
 import msgspec
 
 from gossamer.cli import options, terminal
-from gossamer.cli.parser import CommandGroup, argument, option
+from gossamer.cli.parser import argument, option
 from gossamer.cli.performance_report import (
     WIDEST,
     advice_lines,
@@ -378,8 +378,6 @@ def _comparison(folder: Path, now: MeasuredRun) -> Comparison | None:
 
 # --- bench ------------------------------------------------------------------------------------------------------------
 
-bench = CommandGroup(help="Measure a spider that is as slow as you ask for.")
-
 
 def _with_knobs(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of BenchmarkOptions that are numbers, which it gets as `**given`. Those of the site
@@ -436,16 +434,16 @@ _DataDir = Annotated[
 ]
 
 
-@bench.command("spider")
 @_with_knobs
-def bench_spider(
+def bench(
     *, pipeline: _Kind = "none", direct: _Direct = False, data_dir: _DataDir = Path(DATA_DIR), **given: Any
 ) -> None:
-    """Run a Scrapy spider against a server of its own, print its figures line by line, and diagnose it.
+    """Measure a spider that is as slow as you ask for. Its server is on this machine, and its figures are printed line
+    by line and diagnosed.
 
-    gossamer bench spider --items 5000 --concurrency 32
+    gossamer bench --items 5000 --concurrency 32
 
-    gossamer bench spider --pipeline block --pipeline-time 0.1 --items 100
+    gossamer bench --pipeline block --pipeline-time 0.1 --items 100
 
     The spider takes items from detail pages, which it finds on index pages. Watch it in another terminal with gossamer
     top. Needs the extra scrapy.
@@ -461,7 +459,7 @@ def bench_spider(
             least = get_args(BenchmarkOptions.__annotations__[name])[1].ge
             raise BadInput(f"--{name.replace('_', '-')}: cannot use {value}. Write {least} or more.") from None
     if find_spec("scrapy") is None:
-        raise BadInput(f"gossamer bench spider needs Scrapy: {install_advice('scrapy')}")
+        raise BadInput(f"gossamer bench needs Scrapy: {install_advice('scrapy')}")
     chosen = BenchmarkOptions(**values)
     code = _BenchmarkRun(chosen).finish()
     if code:

@@ -332,7 +332,7 @@ class ValkeyFrontier(FrontierQueries, PolicyStore, EventList):
             raise BadInput(
                 "the frontier has crawls, and computes fingerprints by another key than the one that the export comes "
                 "from: pages would be fetched twice. Import into an empty frontier, or with another --prefix, or fill "
-                "this one from the records with gossamer rebuild."
+                "this one from the records with gossamer crawls rebuild."
             )
         await self._identity.adopt_secret(secret)
 

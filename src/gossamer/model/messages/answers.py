@@ -42,7 +42,7 @@ class CrawlBacklog(msgspec.Struct):
             self.domains[domain.domain] = by_priority
 
 
-def _domain_share(by_priority: Mapping[int, int], blacklist_result: str = "") -> dict[str, Any]:
+def domain_share(by_priority: Mapping[int, int], blacklist_result: str = "") -> dict[str, Any]:
     """Return one domain's part of an info answer. `blacklist_result`: `held` or `dropped`; empty: not blacklisted."""
     share: dict[str, Any] = {
         "total": sum(by_priority.values()),
@@ -71,7 +71,7 @@ def crawl_info(
         "total_pending": backlog.total,
         "total_domains": backlog.total_domains,
         "domains": {
-            domain: _domain_share(by_priority, blacklist_results.get(domain, ""))
+            domain: domain_share(by_priority, blacklist_results.get(domain, ""))
             for domain, by_priority in backlog.domains.items()
         },
     }
@@ -112,7 +112,7 @@ def _app_crawl(backlog: CrawlBacklog) -> dict[str, Any]:
     found: dict[str, Any] = {
         "total": backlog.total,
         "distinct_domains": backlog.total_domains,
-        "domains": {domain: _domain_share(by_priority) for domain, by_priority in backlog.domains.items()},
+        "domains": {domain: domain_share(by_priority) for domain, by_priority in backlog.domains.items()},
     }
     return found | ({"expires": backlog.expires} if backlog.expires else {})
 

@@ -16,8 +16,8 @@ REPLACEMENTS: Final = {
     "queue": (
         _WAITING,
         "In a spider or extension, add a request with crawler.engine.crawl(request); len(scheduler) is the number of "
-        "waiting requests. Other programs push a URL or a JSON object to the spider's redis_key; `gossamer info` "
-        "shows what waits.",
+        "waiting requests. Other programs push a URL or a JSON object to the spider's redis_key; `gossamer crawls "
+        "show` shows what waits.",
     ),
     "dupefilter": (
         _SEEN,

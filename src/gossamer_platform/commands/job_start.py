@@ -1,4 +1,4 @@
-"""`gossamer schedule`: makes a job of a spider, or a group of jobs.
+"""`gossamer jobs start`: makes a job of a spider, or a group of jobs.
 
 Fixed: flags, exit codes, and the fields of `--json`, which are those of the API.
 """
@@ -18,7 +18,14 @@ from gossamer.platform_client.scrapyd import ScrapydClient
 from gossamer.platform_client.splitting import SplitSource
 from gossamer.platform_client.targets import ScrapyProject, choose_target
 from gossamer.policy.words import counted
-from gossamer_platform.commands.jobs import GroupProgress, exit_code_of, follow_log, say_retry, show_end, states_text
+from gossamer_platform.commands.job_ends import (
+    GroupProgress,
+    exit_code_of,
+    follow_log,
+    say_retry,
+    show_end,
+    states_text,
+)
 
 _START_URLS: Final = "start_urls"
 """Use of a part that replaces the spider's start URLs. The API's word: fixed."""
@@ -91,7 +98,7 @@ Processes = Annotated[
 ]
 
 
-def schedule(
+def start(
     spider: Annotated[str, argument(metavar="SPIDER", help="Name of the spider.")],
     target: targets.Target = None,
     project: targets.Project = None,
@@ -113,13 +120,13 @@ def schedule(
 ) -> None:
     """Run a spider of a deployed project as a job. Some options make a group of jobs.
 
-    gossamer schedule quotes
+    gossamer jobs start quotes
 
-    gossamer schedule quotes -a tag=humor -s DOWNLOAD_DELAY=1 --follow
+    gossamer jobs start quotes -a tag=humor -s DOWNLOAD_DELAY=1 --follow
 
-    gossamer schedule details --split-file urls.csv --parts 20
+    gossamer jobs start details --split-file urls.csv --parts 20
 
-    gossamer schedule shop --processes 4 -s GOSSAMER_FRONTIER=redis://localhost:6379
+    gossamer jobs start shop --processes 4 -s GOSSAMER_FRONTIER=redis://localhost:6379
 
     A job starts when a node, a machine that runs jobs, has a free slot. Ctrl-C ends this command, not the job.
     """
