@@ -243,6 +243,15 @@ def test_a_finished_crawl_and_a_stopped_one_leave_no_key(web: FakeWeb, server: S
         assert traces(server, name) == []
 
 
+def test_a_crawl_of_a_folder_is_stopped_while_no_process_works_for_it(web: FakeWeb, tmp_path: Path) -> None:
+    interrupted(tmp_path, *flags(web, "halted", "3/1"))
+    waiting = listed(tmp_path)["halted"]["waiting"]
+    stopped = gossamer("crawls", "stop", "halted", "--json", cwd=tmp_path)
+    assert json.loads(stopped.stdout) == {"appid": "cli", "crawl_id": "halted", "dropped": waiting}, stopped.stderr
+    assert (listed(tmp_path, "--app", "cli")["halted"]["state"], listed(tmp_path, "--app", "shop")) == ("stopped", {})
+    assert gossamer("crawls", "list", "--app", "shop", cwd=tmp_path).stdout == "There are no crawls of shop.\n"
+
+
 def test_deleting_asks_at_a_terminal_and_needs_yes_without_one(web: FakeWeb, tmp_path: Path) -> None:
     gossamer("crawl", *flags(web, "asked"), cwd=tmp_path)
     unasked = gossamer("crawls", "delete", "asked", cwd=tmp_path)

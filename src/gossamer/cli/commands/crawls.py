@@ -320,6 +320,9 @@ def list_crawls(
     if json:
         terminal.print_json({"crawls": [one.as_json() for one in found], "more": more})
         return
+    if not found:
+        terminal.print_result(f"There are no crawls{f' of {app}' if app else ''}.")
+        return
     _print_table(found)
     if more:
         terminal.print_result(f"There are more than {_MAX_CRAWLS:,}.")
@@ -333,9 +336,6 @@ def _name(crawl: CrawlId) -> str:
 def _print_table(crawls: Sequence[_ListedCrawl]) -> None:
     """Print one line for each crawl, without columns that would be empty. In a narrow terminal the times and outputs
     are wrapped, and nothing else: names stay whole."""
-    if not crawls:
-        terminal.print_result("There are no crawls.")
-        return
     headings = ("crawl", "state", "run", "fetched", "failed", "waiting", "domains", "in flight", "started", "outputs")
     rows = []
     for crawl in crawls:
@@ -409,13 +409,13 @@ def show_crawl(
             lines.append(f"  {REPAIRED}")
     if crawl.outputs:
         lines.append(f"  outputs: {', '.join(crawl.outputs)}")
-    if crawl.is_interrupted and crawl.resume_command:
-        lines.append(f"  Resume with: {crawl.resume_command}")
-    elif crawl.is_interrupted:
-        lines.append("  The same command or program resumes it.")
     terminal.print_result("\n".join(lines))
     if queue and queue.domains:
         tables.show(_domains_table(queue.domains))
+    if crawl.is_interrupted and crawl.resume_command:
+        terminal.print_result(f"Resume with: {crawl.resume_command}")
+    elif crawl.is_interrupted:
+        terminal.print_result("The same command or program resumes it.")
 
 
 class _Queue(NamedTuple):

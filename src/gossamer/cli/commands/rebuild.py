@@ -81,7 +81,7 @@ def rebuild(
 ) -> None:
     """Fill the lost frontier of a crawl from its records. The same gossamer crawl command then goes on with it.
 
-    Write the command line of the crawl with crawls rebuild instead of crawl. Nothing is fetched.
+    Write the command line of the crawl with `crawls rebuild` in place of `crawl`. Nothing is fetched.
 
     gossamer crawls rebuild https://example.com -o docs.jsonl
 
