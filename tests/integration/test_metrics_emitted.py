@@ -12,7 +12,7 @@ from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.crawl import Crawl, CrawlId, DomainPolicy, Terms
 from gossamer.model.request import Batch
 from gossamer.services.reporter import ServiceReporter
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 from gossamer.valkey.embedded import EmbeddedValkey
 from gossamer.valkey.shards import Shards
 from tests.servers import crawls
@@ -73,11 +73,13 @@ def test_what_workers_do_is_counted_where_the_service_is_asked(tmp_path: Path) -
 
 
 async def test_an_empty_queue_is_shown_as_empty(tmp_path: Path) -> None:
-    metrics = Metrics()
+    metrics = ServiceMetrics()
     async with EmbeddedValkey(tmp_path / "valkey", name="test", appendfsync="no") as server:
         frontier = await ValkeyFrontier.connect(server.address)
         counters = Counters(frontier.connection, prefix="gossamer")
         reporter = ServiceReporter(frontier, counters, metrics, roles=(), dump_seconds=0, id="0" * 12, troubles={})
+        await reporter.run_once()
+        assert b'gossamer_queued{spider="link"} 0.0' in metrics.render(), "an autoscaler needs a series"
         await crawls.open_crawl(frontier, ["http://a.test/"], Terms())
         await reporter.run_once()
         assert b'gossamer_queued{spider="link"} 1.0' in metrics.render()

@@ -24,7 +24,7 @@ from gossamer.model.crawl import CrawlId
 from gossamer.model.messages.reader import decode_json
 from gossamer.net.paths import path_of
 from gossamer.storage.audit import AuditTrail
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 from gossamer.valkey.shards import Shards
 from gossamer.web.connections import ConnectionLimits
 from gossamer.web.rates import GuessLimit
@@ -50,7 +50,7 @@ class ApiContext:
     """Statistics of the cluster."""
     dispatcher: RequestDispatcher
     """Checks, submits and answers requests of every kind."""
-    metrics: Metrics
+    metrics: ServiceMetrics
     publish_answers: Callable[[list[dict[str, Any]]], Awaitable[object]]
     """Publishes answers on the bus, in addition to the HTTP response. Raises errors of the bus and SinkError."""
     troubles: Mapping[str, str] = field(default_factory=dict)

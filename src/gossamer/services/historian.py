@@ -24,7 +24,7 @@ from gossamer.services.crawl_sampler import CrawlSampler
 from gossamer.services.domain_sampler import DomainSampler
 from gossamer.services.service_sampler import ServiceSampler
 from gossamer.telemetry import logs
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 
 log = logging.getLogger("gossamer.services.historian")
 
@@ -53,7 +53,7 @@ class Historian:
         bus: Bus,
         topics: Topics,
         history: HistoryStore,
-        metrics: Metrics,
+        metrics: ServiceMetrics,
         *,
         counters: Counters,
         owner: str,

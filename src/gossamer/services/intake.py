@@ -29,7 +29,7 @@ from gossamer.services.bus_audit import BusAudit, BusEntry
 from gossamer.services.outbound import OutboundPublisher
 from gossamer.services.role import OUTAGES
 from gossamer.telemetry import logs
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 
 log = logging.getLogger("gossamer.services.intake")
 
@@ -84,7 +84,7 @@ class Intake:
         dispatcher: RequestDispatcher,
         outbound: OutboundPublisher,
         counters: Counters,
-        metrics: Metrics,
+        metrics: ServiceMetrics,
         *,
         group: str,
         batch_size: int,

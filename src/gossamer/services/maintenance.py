@@ -36,7 +36,7 @@ from gossamer.sinks.remote import BlobStore
 from gossamer.storage.audit import AuditedChange, AuditOutcome, AuditTrail
 from gossamer.telemetry import logs
 from gossamer.telemetry.logs import Troubles
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 from gossamer.telemetry.refusals import refused_by_sites
 
 log = logging.getLogger("gossamer.services.maintenance")
@@ -86,7 +86,7 @@ class Finisher:
         frontier: ValkeyFrontier,
         outbound: OutboundPublisher,
         counters: Counters,
-        metrics: Metrics,
+        metrics: ServiceMetrics,
         troubles: Troubles,
         *,
         history: HistoryTopic | None = None,

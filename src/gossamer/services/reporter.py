@@ -13,7 +13,7 @@ from gossamer.control import stats
 from gossamer.control.process_facts import OwnFacts
 from gossamer.control.stats import Counters, TroubleReporter
 from gossamer.frontier.valkey import ValkeyFrontier
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 
 log = logging.getLogger("gossamer.services.reporter")
 
@@ -39,7 +39,7 @@ class ServiceReporter:
         self,
         frontier: ValkeyFrontier,
         counters: Counters,
-        metrics: Metrics,
+        metrics: ServiceMetrics,
         *,
         roles: tuple[str, ...],
         dump_seconds: float,
@@ -59,8 +59,9 @@ class ServiceReporter:
         self._troubles = TroubleReporter(counters, self._node, troubles)
         self._facts = OwnFacts(roles=roles)
         self._heartbeat_at = self._dumped_at = float("-inf")  # the first step does both
-        self._spiders: set[str] = set()
-        """Spiders that have had waiting requests since the start; the gauge of one without any is set to 0."""
+        self._spiders = {"link"}
+        """Spiders whose gauge is set, to 0 where nothing waits: all that have had waiting requests since the start, and
+        the default one, because an autoscaler whose metric has no series keeps its number of workers."""
 
     async def run_once(self) -> bool:
         now = time.monotonic()

@@ -17,7 +17,7 @@ from gossamer.fetch.exchange import FetchRequest
 from gossamer.fresh.store import IndexStore
 from gossamer.fresh.subscriptions import CALLBACKS, LEASE_SECONDS, Subscription
 from gossamer.telemetry import logs
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 
 log = logging.getLogger("gossamer.services.subscriber")
 
@@ -29,7 +29,14 @@ class HubSubscriber:
     """Asks hubs one after the other, in the background."""
 
     def __init__(
-        self, client: HttpClient, store: IndexStore, metrics: Metrics, *, public_url: str, agent: str, proxy: str | None
+        self,
+        client: HttpClient,
+        store: IndexStore,
+        metrics: ServiceMetrics,
+        *,
+        public_url: str,
+        agent: str,
+        proxy: str | None,
     ) -> None:
         """`client`: closed with this object. `public_url`: address of the API as hubs reach it. `agent`: User-Agent.
         `proxy`: that of all requests; None: none."""

@@ -196,53 +196,22 @@ ALL_METRICS: Final = (
     RECLAIMED, TRIMMED, TROUBLE, LOST_SHARDS, HTTP, HTTP_SECONDS, HTTP_CLOSED, CRAWL_STAGE, CRAWL_HELD, CRAWL_ITEMS,
     CRAWL_PAGES, CRAWL_CPU, CRAWL_BLOCKED, CRAWL_LAG, CRAWL_LATENCY, CRAWL_PIPELINE, WEBSUB,
 )  # fmt: skip
-"""All metrics, in the order of the reference page. A new one must be added here, and to `Metrics` or a collector below;
-a test compares them."""
+"""All metrics, in the order of the reference page. A new one must be added here, and to `ServiceMetrics` or a collector
+below; a test compares them."""
 
 
 class Metrics:
-    """The metrics of one process: counters and gauges that the services set here, and the tallies of its workers, which
-    are read only when the metrics are."""
+    """The metrics of one process: only those that were added. One that nothing sets would be 0, as if there were no
+    worker. What is added is read when the metrics are."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._tallies: list[Callable[[], Tally]] = []  # shared with the collector
-        self._registry.register(_TallyCollector(self._tallies))
-        self.requests = self._counter(REQUESTS)
-        self.events = self._counter(EVENTS)
-        self.history_messages = self._counter(HISTORY)
-        self.websub = self._counter(WEBSUB)
-        self.http = self._counter(HTTP)
-        self.http_closed = self._counter(HTTP_CLOSED)
-        self.http_seconds = Histogram(  # with the default buckets, 5 ms to 10 s
-            HTTP_SECONDS.name, HTTP_SECONDS.description, HTTP_SECONDS.labels, registry=self._registry
-        )
-        self.lag = self._gauge(LAG)
-        self.workers = self._gauge(WORKERS)
-        self.leased = self._gauge(LEASED)
-        self.queued = self._gauge(QUEUED)
-        self.queued_to_render = self._gauge(QUEUED_TO_RENDER)
-        self.browser_workers = self._gauge(BROWSER_WORKERS)
-        self.processes = self._gauge(PROCESSES)
-
-    @classmethod
-    def of_performance(cls, folder: Path) -> "Metrics":
-        """Return metrics with nothing but the measurements in this folder: the counts of a process that neither crawls
-        nor serves would be 0, as if nothing were done."""
-        metrics = cls()
-        metrics._registry = CollectorRegistry()
-        metrics.add_performance(folder)
-        return metrics
-
-    def _counter(self, info: MetricInfo) -> Counter:
-        # Prometheus's library adds `_total` to the names of counters itself.
-        return Counter(info.name.removesuffix("_total"), info.description, info.labels, registry=self._registry)
-
-    def _gauge(self, info: MetricInfo) -> Gauge:
-        return Gauge(info.name, info.description, info.labels, registry=self._registry)
 
     def add_tally(self, tally: Callable[[], Tally]) -> None:
         """Include the counts of this process, or of the workers that it started. Several tallies are summed."""
+        if not self._tallies:
+            self._registry.register(_TallyCollector(self._tallies))
         self._tallies.append(tally)
 
     def add_lost_shards(self, lost: Callable[[], int]) -> None:
@@ -276,6 +245,36 @@ class Metrics:
     def render(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
+
+
+class ServiceMetrics(Metrics):
+    """The metrics of a process of services, which set these counters and gauges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests = self._counter(REQUESTS)
+        self.events = self._counter(EVENTS)
+        self.history_messages = self._counter(HISTORY)
+        self.websub = self._counter(WEBSUB)
+        self.http = self._counter(HTTP)
+        self.http_closed = self._counter(HTTP_CLOSED)
+        self.http_seconds = Histogram(  # with the default buckets, 5 ms to 10 s
+            HTTP_SECONDS.name, HTTP_SECONDS.description, HTTP_SECONDS.labels, registry=self._registry
+        )
+        self.lag = self._gauge(LAG)
+        self.workers = self._gauge(WORKERS)
+        self.leased = self._gauge(LEASED)
+        self.queued = self._gauge(QUEUED)
+        self.queued_to_render = self._gauge(QUEUED_TO_RENDER)
+        self.browser_workers = self._gauge(BROWSER_WORKERS)
+        self.processes = self._gauge(PROCESSES)
+
+    def _counter(self, info: MetricInfo) -> Counter:
+        # Prometheus's library adds `_total` to the names of counters itself.
+        return Counter(info.name.removesuffix("_total"), info.description, info.labels, registry=self._registry)
+
+    def _gauge(self, info: MetricInfo) -> Gauge:
+        return Gauge(info.name, info.description, info.labels, registry=self._registry)
 
 
 _LARGEST_PORT = 65535

@@ -53,7 +53,7 @@ from gossamer.sinks.history import HistoryTopic
 from gossamer.sinks.remote import BlobStore
 from gossamer.storage.audit import AuditTrail
 from gossamer.telemetry.logs import Troubles
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 from gossamer.telemetry.recordings import FOLDER
 from gossamer.telemetry.tally import Tally
 from gossamer.valkey.shards import Shards
@@ -150,7 +150,7 @@ class ServiceContext:
     counters: Counters
     dispatcher: RequestDispatcher
     outbound: OutboundPublisher
-    metrics: Metrics
+    metrics: ServiceMetrics
     troubles: Troubles
     blobs: BlobStore
     history: "HistoryStore | None"
@@ -194,7 +194,7 @@ async def open_service(
                 counters=counters,
                 dispatcher=_dispatcher(settings, frontier, counters, indexes),
                 outbound=outbound,
-                metrics=Metrics(),
+                metrics=ServiceMetrics(),
                 troubles=troubles,
                 blobs=blobs,
                 history=history,
@@ -506,7 +506,7 @@ def _recrawler(settings: Settings, context: ServiceContext, indexes: IndexStore)
     )
 
 
-def _subscriber(settings: Settings, indexes: IndexStore, metrics: Metrics) -> HubSubscriber:
+def _subscriber(settings: Settings, indexes: IndexStore, metrics: ServiceMetrics) -> HubSubscriber:
     """Return the object that asks the hubs of feeds."""
     return HubSubscriber(
         HttpClient(

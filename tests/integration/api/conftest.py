@@ -24,7 +24,7 @@ from gossamer.control.stats import Counters
 from gossamer.dashboard.app import with_dashboard
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.model.messages.reader import MessageReader, RequestKind
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 from gossamer.valkey.shards import Shards
 from tests.servers.valkey import Server, standalone
 
@@ -94,7 +94,7 @@ def make_parts(
             {**handlers, **built_in_handlers(frontier, counters, now=time.time)},
             now=time.time,
         ),
-        metrics=Metrics(),
+        metrics=ServiceMetrics(),
         publish_answers=answered,
         prefix=prefix,
     )

@@ -19,7 +19,7 @@ from gossamer.model.json_codec import decode, encode_value
 from gossamer.model.messages.history import CrawlEnded, RequestFailed
 from gossamer.model.request import Outcome, Settlement
 from gossamer.services.historian import Historian
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 from tests.servers.browser import browser
 from tests.servers.valkey import Server
 
@@ -43,7 +43,7 @@ async def remembering(service: Service, history: HistoryStore) -> AsyncIterator[
         context.bus,
         context.topics,
         history,
-        Metrics(),
+        ServiceMetrics(),
         counters=context.counters,
         owner=context.id,
         retention_seconds=1e6,

@@ -38,7 +38,7 @@ from gossamer.services.service_sampler import ServiceSampler
 from gossamer.sinks.history import HistoryTopic
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry.logs import Troubles
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 from gossamer.valkey.shards import Shards
 from tests.servers.postgresql import PostgreSql, postgresql
 from tests.servers.valkey import Server, standalone
@@ -52,7 +52,7 @@ from gossamer.control.stats import Counters
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.history.store import HistoryStore
 from gossamer.services.historian import Historian
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 from gossamer.valkey.shards import Shards
 
 async def main(address, prefix, url):
@@ -60,7 +60,7 @@ async def main(address, prefix, url):
     frontier = await ValkeyFrontier.from_connection(shards, prefix=prefix)
     bus = StreamsBus(shards, prefix=prefix, claim_seconds=0.5)
     role = Historian(
-        frontier, bus, Topics(), HistoryStore(url), Metrics(),
+        frontier, bus, Topics(), HistoryStore(url), ServiceMetrics(),
         counters=Counters(shards, prefix=prefix), owner=sys.argv[4], retention_seconds=1e6,
     )
     print("up", flush=True)
@@ -101,7 +101,14 @@ class Cluster:
         store = history or self.history
         counters = Counters(self.frontier.connection, prefix=self.prefix)
         return Historian(
-            self.frontier, self.bus, Topics(), store, Metrics(), counters=counters, owner=owner, retention_seconds=1e6
+            self.frontier,
+            self.bus,
+            Topics(),
+            store,
+            ServiceMetrics(),
+            counters=counters,
+            owner=owner,
+            retention_seconds=1e6,
         )
 
     async def begin(self, *names: str) -> None:
@@ -130,7 +137,7 @@ async def cluster(bus: StreamsBus, one_server: Server, blobs: BlobStore, url: st
     outbound = OutboundPublisher(bus, Topics(), blobs, troubles)
     topic = HistoryTopic(bus, Topics(), is_used=True)
     counters = Counters(bus.shards, prefix=prefix)
-    finisher = Finisher(frontier, outbound, counters, Metrics(), troubles, history=topic, now=time.time)
+    finisher = Finisher(frontier, outbound, counters, ServiceMetrics(), troubles, history=topic, now=time.time)
     history = HistoryStore(url)
     yield Cluster(one_server, prefix, frontier, bus, finisher, url, history)
     await finisher.close()

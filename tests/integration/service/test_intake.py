@@ -42,7 +42,7 @@ from gossamer.services.intake import Intake
 from gossamer.services.outbound import OutboundPublisher
 from gossamer.sinks.remote import BlobStore, read_blob
 from gossamer.telemetry.logs import Troubles
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 from tests.servers.schemas import check_outgoing
 
 _numbers = count()
@@ -90,7 +90,7 @@ class Stage:
             **built_in_handlers(frontier, counters, now=time.time, allow_default_policy=default_policy, kept=kept),
             "greeting": Greeter(),
         }
-        self.metrics = Metrics()
+        self.metrics = ServiceMetrics()
         self.now: float | None = None
         """Epoch seconds, where it is not the time it is."""
         door = RequestValidator(now=self._clock)

@@ -23,7 +23,7 @@ from gossamer.services.maintenance import Finisher
 from gossamer.services.outbound import DeliveryLimits, OutboundPublisher
 from gossamer.sinks.remote import BlobStore
 from gossamer.telemetry.logs import Troubles
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 from tests.servers import crawls
 from tests.servers.schemas import check_outgoing
 
@@ -52,12 +52,14 @@ class Stage:
         validator = RequestValidator(now=time.time)
         dispatcher = RequestDispatcher(self.frontier, MessageReader(), validator, handlers, now=time.time)
         self._open.append(
-            Intake(self.bus, self.topics, dispatcher, publisher, self._counters, Metrics(), group="g", batch_size=10)
+            Intake(
+                self.bus, self.topics, dispatcher, publisher, self._counters, ServiceMetrics(), group="g", batch_size=10
+            )
         )
         return self._open[-1]  # type: ignore[no-any-return]
 
     def finisher(self, publisher: OutboundPublisher) -> Finisher:
-        parts = (self.frontier, publisher, self._counters, Metrics(), self.troubles)
+        parts = (self.frontier, publisher, self._counters, ServiceMetrics(), self.troubles)
         self._open.append(Finisher(*parts, now=time.time))
         return self._open[-1]  # type: ignore[no-any-return]
 

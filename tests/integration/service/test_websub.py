@@ -21,7 +21,7 @@ from gossamer.fresh.subscriptions import Subscription, SubscriptionState
 from gossamer.model.crawl import Crawl, CrawlId, RevisitOptions, Terms
 from gossamer.net.resolve import Resolver
 from gossamer.services.subscriber import HubSubscriber
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 from gossamer.wiring.service import check_public_url
 from tests.integration.test_recrawl import Served, serving, write, write_text
 from tests.servers.service import Up, up
@@ -185,7 +185,7 @@ def subscribed(folder: Path, hub: str) -> tuple[IndexStore, str]:
 async def ask(store: IndexStore, name: str, now: float) -> Subscription:
     """Ask the hubs that are due, and return the subscription."""
     client = HttpClient(Resolver(allow_networks=["127.0.0.2/32"]))
-    subscriber = HubSubscriber(client, store, Metrics(), public_url=PUBLIC, agent="me", proxy=None)
+    subscriber = HubSubscriber(client, store, ServiceMetrics(), public_url=PUBLIC, agent="me", proxy=None)
     index = store.open(name)
     try:
         subscriber.offer(name, index.subscriptions.take_due(now, 10))

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gossamer.telemetry.metrics import BROWSER_WORKERS, LAG, LEASED, QUEUED_TO_RENDER, WORKERS
 from tests.servers.crawling import command
 from tests.servers.program import until
 from tests.servers.valkey import free_ports, standalone
@@ -44,6 +45,8 @@ def test_a_worker_is_alive_without_its_frontier_and_ready_with_it(tmp_path: Path
             metrics = answer("/metrics")
             assert metrics is not None
             assert "gossamer_pages_total" in metrics.text
+            of_services = {info.name for info in (WORKERS, BROWSER_WORKERS, LEASED, QUEUED_TO_RENDER, LAG)}
+            assert not [line for line in metrics.text.splitlines() if line.partition(" ")[0] in of_services]
             server.kill()
             until(lambda: is_ready(503), "a worker that waits again")
             ready = answer("/readyz")

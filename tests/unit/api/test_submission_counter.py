@@ -10,7 +10,7 @@ import pytest
 
 from gossamer.api import submit
 from gossamer.api.context import ApiContext
-from gossamer.telemetry.metrics import Metrics
+from gossamer.telemetry.metrics import ServiceMetrics
 
 
 class SlowCounters:
@@ -33,7 +33,7 @@ class SlowCounters:
 async def test_counts_that_come_during_a_flush_are_added_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submit, "_FLUSH_SECONDS", 0.001)
     counters = SlowCounters()
-    context: Any = SimpleNamespace(metrics=Metrics(), counters=counters)
+    context: Any = SimpleNamespace(metrics=ServiceMetrics(), counters=counters)
     counter = submit.SubmissionCounter(cast(ApiContext, context))
     counter.count("crawl", "accepted")
     async with asyncio.timeout(30):

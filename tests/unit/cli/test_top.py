@@ -86,7 +86,9 @@ def test_processes_with_the_same_advice_share_its_lines(tmp_path: Path) -> None:
 
 def test_its_metrics_are_those_of_the_recordings_and_no_counts_of_a_service(tmp_path: Path) -> None:
     run(tmp_path, "shop", os.getpid())
-    text = Metrics.of_performance(tmp_path / "performance").render().decode()
+    metrics = Metrics()
+    metrics.add_performance(tmp_path / "performance")
+    text = metrics.render().decode()
     assert 'gossamer_crawl_pages_total{name="shop"}' in text
     names = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
     assert not [name for name in names if not name.startswith("gossamer_crawl_")]

@@ -9,18 +9,27 @@ import pytest
 
 from gossamer.errors import BadInput
 from gossamer.model.performance import MeasuredProcess, Measurement
-from gossamer.telemetry.metrics import ALL_METRICS, Metrics
+from gossamer.telemetry.metrics import (
+    ALL_METRICS,
+    BROWSER_WORKERS,
+    LAG,
+    LEASED,
+    QUEUED_TO_RENDER,
+    WORKERS,
+    Metrics,
+    ServiceMetrics,
+)
 from gossamer.telemetry.recordings import RecordingFile
 from gossamer.telemetry.tally import Tally
 
 
 @pytest.fixture
-def metrics(tmp_path: Path) -> Metrics:
+def metrics(tmp_path: Path) -> ServiceMetrics:
     """All that a process can show; one crawling process keeps its recording in the folder."""
     process = MeasuredProcess(name="shop", kind="scrapy", host=os.uname().nodename, pid=os.getpid(), started=1.0)
     file = RecordingFile(tmp_path, process)
     file.append(Measurement(at=2.0, seconds=2.0, downloader=4, pipelines=3, responses=8, items=6, items_in_all=90))
-    metrics = Metrics()
+    metrics = ServiceMetrics()
     metrics.add_performance(tmp_path)
     metrics.add_tally(
         lambda: Tally(pages=3, failed={"dns": 2}, dropped={"robots": 1}, retried={"http_503": 4}, bytes=10)
@@ -30,7 +39,7 @@ def metrics(tmp_path: Path) -> Metrics:
     return metrics
 
 
-def test_every_documented_metric_is_there_and_no_other(metrics: Metrics) -> None:
+def test_every_documented_metric_is_there_and_no_other(metrics: ServiceMetrics) -> None:
     shown = {
         line.split()[2].removesuffix("_total")
         for line in metrics.render().decode().splitlines()
@@ -39,7 +48,7 @@ def test_every_documented_metric_is_there_and_no_other(metrics: Metrics) -> None
     assert shown == {name.name.removesuffix("_total") for name in ALL_METRICS}
 
 
-def test_what_others_hold_is_asked_for_when_somebody_looks(metrics: Metrics) -> None:
+def test_what_others_hold_is_asked_for_when_somebody_looks(metrics: ServiceMetrics) -> None:
     text = metrics.render().decode()
     for line in (
         "gossamer_pages_total 4.0",
@@ -57,12 +66,21 @@ def test_what_others_hold_is_asked_for_when_somebody_looks(metrics: Metrics) -> 
         assert line in text
 
 
-def test_a_worker_shows_its_own_where_it_is_told(metrics: Metrics) -> None:
+def test_a_worker_shows_its_own_where_it_is_told(metrics: ServiceMetrics) -> None:
     with (
         metrics.serve("127.0.0.1:0", option="--metrics") as address,
         urllib.request.urlopen(f"http://{address}/metrics") as answer,
     ):
         assert b"gossamer_pages_total 4.0" in answer.read()
+
+
+def test_a_worker_shows_nothing_that_only_services_set() -> None:
+    """`gossamer_workers 0` would be an alert, and be true of each worker."""
+    metrics = Metrics()
+    metrics.add_tally(Tally)
+    shown = metrics.render().decode()
+    assert "gossamer_pages_total 0.0" in shown
+    assert not [info.name for info in (WORKERS, LEASED, QUEUED_TO_RENDER, BROWSER_WORKERS, LAG) if info.name in shown]
 
 
 @pytest.mark.parametrize("address", ["9090", "127.0.0.1:x", "127.0.0.1:70000", "256.0.0.1:0"])

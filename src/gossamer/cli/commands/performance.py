@@ -117,7 +117,9 @@ def _metrics_served(folder: Path, address: str) -> Iterator[None]:
         return
     from gossamer.telemetry.metrics import Metrics  # late: its library takes time to load
 
-    with Metrics.of_performance(folder).serve(address, option="--metrics") as bound:
+    metrics = Metrics()
+    metrics.add_performance(folder)
+    with metrics.serve(address, option="--metrics") as bound:
         terminal.say(f"Metrics are at http://{bound}/metrics.")
         yield
 
