@@ -57,7 +57,7 @@ class TextSettings(SettingGroup):
     processes: Annotated[int, integers(1, 256)] | None = field_of(
         None,
         "Number of processes for each worker process, of about 70 MB each. Unset: one for each CPU, "
-        "shared among the worker processes",
+        "in a container at most one for each text.memory of its limit, shared among the worker processes",
         option=SettingOption(HOW_FAST, "N", of="others", name="text_processes", flags=("--processes",)),
     )
     cpu: Seconds = field_of(5.0, "Largest CPU time of a page in seconds")

@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,17 +90,39 @@ _SLOW_CRAWL_PAGES_PER_SECOND = 100.0
 """A crawl up to these limits gets one process if the number is automatic: starting another one costs the CPU time of
 some 200 pages, of 1,000 where it cannot be forked, and one process fetches several hundred pages a second. Documented
 at the setting."""
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
-"""File in which Linux shows the CPU time that a container may use: microseconds, or max, and the period of them."""
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+"""Where Linux shows what a container or a unit of systemd may use, and which part is this process's own."""
 
 
 def usable_cpus() -> int:
     """Return how many CPUs this process may use: of the machine, of its set, and of its container."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):  # no container, or no limit
-        quota, period = _CGROUP_LIMIT.read_text().split()
-        cpus = min(cpus, max(1, int(quota) // int(period)))
+    for limit in _cgroup_limits("cpu.max"):
+        quota, period = limit.split()  # microseconds, or max
+        if quota != "max":
+            cpus = min(cpus, max(1, int(quota) // int(period)))
     return cpus
+
+
+def memory_limit() -> int | None:
+    """Return how many bytes the container or the unit of this process may use. None: without a limit of theirs."""
+    limits = [*_cgroup_limits("memory.max"), *_cgroup_limits("memory/memory.limit_in_bytes")]
+    return min((int(limit) for limit in limits if limit != "max"), default=None)
+
+
+def _cgroup_limits(file: str) -> Iterator[str]:
+    """Yield this limit of a container, whose own cgroup is the root that it sees, and of a unit of systemd."""
+    for folder in ("", *re.findall(r"^0::/(.+)$", _read(_OWN_CGROUP), re.MULTILINE)):
+        if limit := _read(_CGROUPS / folder / file):
+            yield limit
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file; without one, an empty text."""
+    with contextlib.suppress(OSError):
+        return path.read_text().strip()
+    return ""
 
 
 def with_process_count(settings: Settings, plan: "Plan | None" = None) -> Settings:

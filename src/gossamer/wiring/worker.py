@@ -50,7 +50,7 @@ from gossamer.telemetry.tally import Tally, WorkerCounts
 from gossamer.wiring.browser_lane import BrowserLane, patience, room_limits, takes_browser_lane, takes_plain_lane
 from gossamer.wiring.outputs import OutputLosses, missing_sentence, open_outputs
 from gossamer.wiring.plan import address_service, check_settings, keeps_index
-from gossamer.wiring.processes import usable_cpus
+from gossamer.wiring.processes import memory_limit, usable_cpus
 from gossamer.wiring.refusals import load_refusals
 from gossamer.worker.attempt import Attempt
 from gossamer.worker.context import Context, ContextOptions, Contexts, SharedMemory
@@ -113,11 +113,14 @@ def make_resolver(settings: Settings) -> Resolver:
 def content_limits(settings: Settings, *, shares: int | None = None) -> "ContentLimits":
     """Return the size and the limits of a pool of processes that extract text.
 
-    `shares`: number of pools on this machine that share its CPUs; None: one for each worker process."""
+    `shares`: number of pools on this machine that share its CPUs and memory; None: one for each worker process."""
     from gossamer.extract.content_pool import ContentLimits  # imported late, as below: most crawls extract none
 
     text = settings.text
-    processes = text.processes or max(1, usable_cpus() // (shares or settings.worker.processes or 1))
+    most = usable_cpus()
+    if (limit := memory_limit()) is not None:
+        most = min(most, limit // text.memory)  # each may have a page of the largest size
+    processes = text.processes or max(1, most // (shares or settings.worker.processes or 1))
     return ContentLimits(processes=processes, cpu_seconds=text.cpu, memory_bytes=text.memory)
 
 

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gossamer.errors import BadInput
 from gossamer.settings import Settings, load
 from gossamer.wiring import processes
 from gossamer.wiring.plan import make_plan
 from gossamer.wiring.processes import usable_cpus, with_process_count
+from gossamer.wiring.worker import content_limits
 
 
 def _settings(count: Any = "auto", **values: Any) -> Settings:
@@ -74,9 +76,32 @@ def test_other_words_are_refused(count: Any) -> None:
 
 def test_cpus_are_those_of_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not more than the container's share of time, and at least one."""
-    monkeypatch.setattr(processes, "_CGROUP_LIMIT", limit := tmp_path / "cpu.max")
+    monkeypatch.setattr(processes, "_CGROUPS", tmp_path)
+    limit = tmp_path / "cpu.max"
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
     assert usable_cpus() == 6
     for text, cpus in (("max 100000\n", 6), ("250000 100000\n", 2), ("50000 100000\n", 1), ("900000 100000\n", 6)):
         limit.write_text(text)
         assert usable_cpus() == cpus
+
+
+CHART = yaml.safe_load((Path(__file__).parents[3] / "deploy/helm/values.yaml").read_text())
+
+
+@pytest.mark.parametrize("part", ["worker", "browser"])
+@pytest.mark.parametrize("place", ["memory.max", "memory/memory.limit_in_bytes", "system.slice/a.service/memory.max"])
+def test_processes_of_text_fit_into_the_memory_of_their_container(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str, place: str
+) -> None:
+    """The numbers are those of the documentation: a worker takes 250 MiB, a process 70 MB, and a browser 1 GiB."""
+    limit = int(CHART[part]["resources"]["limits"]["memory"].removesuffix("Gi")) * 2**30
+    monkeypatch.setattr(processes, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(processes, "_OWN_CGROUP", own := tmp_path / "own")
+    own.write_text("1:name=systemd:/other\n0::/system.slice/a.service\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    for text, count in (("max", 16), (str(2**63 - 4096), 16), (str(limit), limit // 2**29), (str(2**28), 1)):
+        (tmp_path / place).write_text(f"{text}\n")
+        assert content_limits(_settings()).processes == count
+    browser = 2**30 if part == "browser" else 0
+    assert 250 * 2**20 + browser + (limit // 2**29) * 70 * 10**6 <= limit
