@@ -257,7 +257,7 @@ class AppendFile:
         if self._ledger is None:
             return
         with translate_os_errors(self.path):
-            if self._fd >= 0 and not _is_at(self._fd, self.path):
+            if self._fd >= 0 and not is_at(self._fd, self.path):
                 self._let_go()
             if not self.path.exists():
                 self._count_missing(-1, 0)
@@ -318,7 +318,7 @@ class AppendFile:
                 self._fd = _open(self.path)
                 self._intact = -1
             fcntl.flock(self._fd, fcntl.LOCK_EX)
-            if _is_at(self._fd, self.path):
+            if is_at(self._fd, self.path):
                 break
             self._let_go()  # renamed or deleted while this process waited for the lock or wrote
         try:
@@ -376,7 +376,7 @@ def _open(path: Path) -> int:
         return fd
 
 
-def _is_at(fd: int, path: Path) -> bool:
+def is_at(fd: int, path: Path) -> bool:
     """Return whether the open file is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())

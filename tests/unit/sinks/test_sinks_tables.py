@@ -1,21 +1,26 @@
 """CSV, JSON and SQLite: cells keep their contents, columns are found, and a second write adds nothing twice."""
 
+import asyncio
 import csv
+import errno
 import io
 import json
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import Destination, ItemRecord, Output
 from gossamer.sinks.base import Fanout
-from gossamer.sinks.open import check_outputs, open_sinks
-from gossamer.sinks.tables import PAGE_COLUMNS, CsvFraming, CsvRows, TableOptions
+from gossamer.sinks.jsonl import read_records
+from gossamer.sinks.open import JSONL_ZST, check_outputs, open_sinks
+from gossamer.sinks.spool import SpooledSink, finish_local
+from gossamer.sinks.tables import PAGE_COLUMNS, CsvFraming, CsvRows, TableOptions, build_json
 
 ITEMS = TableOptions(has_items=True)
 
@@ -283,6 +288,42 @@ async def test_a_spool_that_was_built_before_a_crash_is_not_built_again(tmp_path
     assert path.read_text().count("https://a.test/") == 1
     await write(tmp_path, name, [item({"n": 1}, "r2")])
     assert path.read_text().count("https://a.test/") == 2
+
+
+async def test_crawls_that_end_together_lose_no_records_of_a_built_file(tmp_path):
+    """The second begins to build while the first does."""
+    target, build = tmp_path / "a.json", build_json("items")
+    loop = asyncio.get_running_loop()
+
+    def held_up(existing, spool, out):
+        ending.append(asyncio.run_coroutine_threadsafe(second.close(), loop))
+        with suppress(TimeoutError):
+            ending[0].result(timeout=0.3)  # it waits now; if it did not, it would be done
+        return build(existing, spool, out)
+
+    ending = []
+    first = SpooledSink("a.json", tmp_path / "first", JSONL_ZST, partial(finish_local, target, held_up))
+    second = SpooledSink("a.json", tmp_path / "second", JSONL_ZST, partial(finish_local, target, build))
+    await first.write([item({"n": 1})])
+    await second.write([item({"n": 2}, "r2")])
+    await first.close()
+    await asyncio.wrap_future(ending[0])
+    assert [element["n"] for element in json.loads(target.read_text())] == [1, 2]
+    assert list(tmp_path.glob(".*")) == []
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), SinkError("unreadable")])
+async def test_a_build_that_fails_gives_its_room_back_and_keeps_the_spool(tmp_path, error):
+    def broken(existing, spool, out):
+        out.write_bytes(b"x" * 1000)
+        raise error
+
+    sink = SpooledSink("a.json", tmp_path / "own", JSONL_ZST, partial(finish_local, tmp_path / "a.json", broken))
+    await sink.write([item({"n": 1})])
+    with pytest.raises(SinkError, match="its records are safe"):
+        await sink.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+    assert len(list(read_records(sink.spool))) == 1
 
 
 async def test_an_sqlite_file_that_was_moved_is_made_anew(tmp_path):
