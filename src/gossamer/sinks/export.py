@@ -32,6 +32,7 @@ from gossamer.sinks.spool import require_parquet, write_parquet
 from gossamer.sinks.stores.address import StoreAddress, is_store
 from gossamer.sinks.tables import BEGIN_OF_ARRAY, END_OF_ARRAY, PAGE_COLUMNS, CsvRows, find_columns, json_element
 from gossamer.sinks.warc import rebuilt_exchange
+from gossamer.storage import sqlite
 from gossamer.storage.files import flush, flush_folder, make_folder
 
 Kind = Literal["pages", "items", "all"]
@@ -120,6 +121,8 @@ def export_file(source: Source, target: Path, ending: str, options: ExportOption
                 raise BadInput(f"{source.name} has no {'records' if options.records == 'all' else options.records}")
             with part.open("rb") as stream:
                 flush(stream.fileno())
+            if ending in SQLITE:
+                sqlite.delete_side_files(target)
             part.replace(target)
             flush_folder(target.absolute().parent)
         finally:

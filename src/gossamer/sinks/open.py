@@ -294,8 +294,11 @@ def discard(output: Named, *, spool_dir: Path, crawl_id: str, tables: TableOptio
         with suppress(FileNotFoundError):
             os.truncate(file, 0)
         return
-    for name in (file, file.with_name(f"{file.name}-journal")):  # SQLite's journal belongs to the file
-        name.unlink(missing_ok=True)
+    file.unlink(missing_ok=True)
+    if ending_of(path) in SQLITE:
+        from gossamer.storage.sqlite import delete_side_files
+
+        delete_side_files(file)
 
 
 def _open_store(output: _Opened, refused: RefusedOptions) -> Sink:

@@ -292,10 +292,11 @@ def has_other_tables(path: Path) -> bool:
 def build_sqlite(kind: Kind, columns: Sequence[str], existing: Path | None, spool: Path, out: Path) -> bool:
     """Write to `out` the database `existing` (None: there is none) with the records of the spool; flush it to the disk.
     A Build of `spool.py`, once `kind` and `columns` (see `Database.make_tables`) are given."""
+    sqlite.delete_side_files(out)  # of a build that was killed, as is `out`
     if existing is not None:
         existing.replace(out)
     else:
-        out.unlink(missing_ok=True)  # of a build that was killed
+        out.unlink(missing_ok=True)
     try:
         with translate_sqlite_errors(out):
             database = Database(out, durable=False)

@@ -32,3 +32,10 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         raise
+
+
+def delete_side_files(path: Path) -> None:
+    """Delete the files that SQLite keeps beside a file. Call it before another file takes the name: SQLite would
+    restore in that one what a killed writer has left in them. Raises OSError."""
+    for ending in ("-journal", "-wal", "-shm"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)

@@ -3,6 +3,9 @@
 import csv
 import gzip
 import json
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -16,6 +19,7 @@ from gossamer.sinks.export import Exported, ExportOptions, export_file
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.open import ENDINGS, ending_of
 from gossamer.sinks.read import Source
+from gossamer.sinks.sqlite import build_sqlite
 
 CARRIES_ALL = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz", ".parquet", ".sqlite", ".db", ".sqlite3"]
 HOSTILE = 'Grüße,\r\n"quoted"\n=1+1\x00 {"a": \u2028 [😀]'
@@ -224,6 +228,37 @@ def test_an_existing_file_and_the_input_itself_are_kept(tmp_path, records):
         export(tmp_path / "a.jsonl", tmp_path / "c.csv", records="all")
     assert (tmp_path / "a.jsonl").read_bytes() == before
     assert (tmp_path / "b.csv").read_text() == "mine"
+
+
+def killed_within_a_transaction(path: Path) -> None:
+    """Leave a database and its journal as a killed writer leaves them."""
+    writing = path.with_name(f"writing-{path.name}")
+    with closing(sqlite3.connect(writing, isolation_level=None)) as connection:
+        connection.execute("PRAGMA cache_size = 1")  # so that it writes pages before the end of the transaction
+        connection.execute("CREATE TABLE pages (request_id PRIMARY KEY, body)")
+        connection.executemany("INSERT INTO pages VALUES (?, ?)", ((number, "x" * 300) for number in range(400)))
+        connection.execute("BEGIN")
+        connection.execute("UPDATE pages SET request_id = -request_id, body = hex(zeroblob(500))")
+        for ending in ("", "-journal"):
+            shutil.copy(f"{writing}{ending}", f"{path}{ending}")
+
+
+def numbers_in(path: Path) -> list:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return [n for (n,) in connection.execute("SELECT n FROM items ORDER BY n")]
+
+
+def test_what_a_killed_writer_left_is_not_taken_back_in_the_file_that_replaces_its_own(tmp_path):
+    target, out, existing, spool = (tmp_path / name for name in ("shop.sqlite", "out", "existing", "spool.jsonl"))
+    source = Source(written(spool, [item(number, {"n": number}) for number in range(500)]))
+    killed_within_a_transaction(target)
+    export_file(source, target, ".sqlite", ExportOptions(), replace=True)
+    assert numbers_in(target) == list(range(500))
+    killed_within_a_transaction(out)
+    shutil.copy(target, existing)  # the remote file, fetched by the next command
+    build_sqlite("items", (), existing, written(spool, [item(500, {"n": 500})]), out)
+    assert numbers_in(out) == list(range(501))
 
 
 def test_a_large_array_is_read_in_pieces(tmp_path, monkeypatch):
