@@ -63,10 +63,11 @@ class RemoteFile:
             self._address.write(system, path, local)
 
     def delete(self) -> None:
-        """Delete the remote file, if there is one."""
+        """Delete the remote file, and what a killed `put` left of it."""
         with self._address.connected() as (system, path):
-            if system.exists(path):
-                system.rm_file(path)
+            for name in (path + OLD_SUFFIX, path):  # `fetch` takes the first only where the second is not there
+                if system.exists(name):
+                    system.rm_file(name)
 
 
 _BLOB_SUFFIX = ".zst"
@@ -149,9 +150,10 @@ class BlobStore:
         with contextlib.suppress(FileNotFoundError):
             for folder in self._folder.iterdir():
                 with contextlib.suppress(ValueError):  # the name is no date, so the folder is not the store's
-                    if date.fromisoformat(folder.name) < first_kept:
+                    day = date.fromisoformat(folder.name)  # which takes other forms of a date, too
+                    if day.isoformat() == folder.name and day < first_kept:
                         shutil.rmtree(folder, ignore_errors=True)
-                        count += 1
+                        count += not folder.exists()
         return count
 
 

@@ -128,11 +128,14 @@ def _replace(system: Any, name: str, path: str) -> None:
 
     The order must stay: at every moment `path` or `path.old` exists, also when this process is killed.
     """
+    old = path + OLD_SUFFIX
     try:
         system.mv(name, path)
     except Exception:  # every driver has its own error classes; the second attempt raises the real error
         if system.exists(path):
-            system.mv(path, path + OLD_SUFFIX)
+            if system.exists(old):  # left by a killed process, and older than `path`
+                system.rm_file(old)
+            system.mv(path, old)
         system.mv(name, path)
-    if system.exists(path + OLD_SUFFIX):
-        system.rm_file(path + OLD_SUFFIX)
+    if system.exists(old):
+        system.rm_file(old)

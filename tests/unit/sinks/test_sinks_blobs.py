@@ -1,5 +1,6 @@
 """The blob store: addresses lead back to the body whatever the folder is called, and a torn blob is no body."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,18 @@ async def test_the_folder_of_a_file_url_is_decoded(tmp_path: Path) -> None:
     assert address.startswith(place)
     assert (tmp_path / "with a space").is_dir()
     assert await read_blob(address) == b"body"
+
+
+async def test_a_purge_deletes_the_stores_own_days_only(tmp_path: Path) -> None:
+    """Python reads the other names as dates, too."""
+    own, others = "2020-01-01", ["20200101", "2020W05", "2020-W05-3"]
+    for name in (own, *others):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    store = BlobStore(str(tmp_path))
+    assert await store.purge(retention_seconds=86400.0) == 1
+    assert sorted(os.listdir(tmp_path)) == sorted(others)
+    store.close()
 
 
 async def test_a_blob_that_was_cut_short_cannot_be_read(tmp_path: Path) -> None:

@@ -37,6 +37,44 @@ class _Breaking(LocalFileSystem):
 fsspec.register_implementation("breaking", _Breaking, clobber=True)
 
 
+class _Refusing(_Breaking):
+    """A server that refuses to rename a file onto another one."""
+
+    protocol = "refusing"
+    breaks = "no"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.removeprefix("refusing://")))
+
+    def mv(self, path1: str, path2: str, **more: Any) -> None:
+        if Path(path2).exists():
+            raise FileExistsError(path2)
+        Path(path1).rename(path2)
+
+
+fsspec.register_implementation("refusing", _Refusing, clobber=True)
+
+
+def test_an_upload_that_was_killed_before_its_last_step_is_repeated(tmp_path: Path) -> None:
+    local = tmp_path / "local"
+    local.write_bytes(b"third")
+    remote = RemoteFile(f"refusing://{tmp_path}/file")
+    (tmp_path / "file").write_bytes(b"second")
+    (tmp_path / "file.old").write_bytes(b"first")
+    remote.put(local)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "local"]
+    assert remote.head(10) == b"third"
+
+
+def test_a_deleted_file_does_not_come_back(tmp_path: Path) -> None:
+    """`file.old` is what a `put` leaves that is killed between its renames."""
+    (tmp_path / "file.old").write_bytes(b"old")
+    remote = RemoteFile(f"refusing://{tmp_path}/file")
+    remote.delete()
+    assert not remote.fetch(tmp_path / "local")
+
+
 @pytest.mark.parametrize("breaks", ["loudly", "silently"])
 def test_an_object_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: str) -> None:
     storage = open_storage(f"breaking://{tmp_path}")
