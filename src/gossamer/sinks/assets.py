@@ -190,11 +190,14 @@ class _Files:
                     return f"{group.name}/{entry.name}"
         self._count += 1
         part = group / f"{_PART}{socket.gethostname()}@{os.getpid()}-{self._count}"
-        with part.open("wb") as stream:
-            stream.write(body)
-            stream.flush()
-            flush(stream.fileno())
-        part.rename(group / f"{digest}{ending}")
+        try:
+            with part.open("wb") as stream:
+                stream.write(body)
+                stream.flush()
+                flush(stream.fileno())
+            part.rename(group / f"{digest}{ending}")
+        finally:
+            part.unlink(missing_ok=True)  # of a full disk: each attempt has another name
         flush_folder(group)
         return f"{group.name}/{digest}{ending}"
 
