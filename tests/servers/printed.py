@@ -122,23 +122,31 @@ class Shell:
         return text
 
     @contextmanager
-    def started(self, command: str) -> Iterator[Path]:
-        """Run a server from when it listens to the end of the block, and yield the file of what it prints."""
+    def started(self, command: str, *, ready: str = "") -> Iterator[Path]:
+        """Run a server from when it is ready to the end of the block, and yield the file of what it prints.
+
+        `ready`: what it prints then. Empty: it listens at the port that the command names.
+        """
         command = self.here(command)
-        port = int(re.findall(r"(?:--port|http\.server) (\d+)", command)[0])
-        log = self.folder / f".server-{port}"
+        port = 0 if ready else int(re.findall(r"(?:--port|http\.server) (\d+)", command)[0])
+        log = self.folder / f".server-{len([*self.folder.glob('.server-*')])}"
         with (
             log.open("wb") as output,
             subprocess.Popen(
-                ["bash", "-c", f"exec {command}"],
+                ["bash", "-c", f"set -a\n. {self._state}\nexec {command}"],
                 cwd=self.folder,
                 env={**self._environment, "PYTHONUNBUFFERED": "1"},
                 stdout=output,
                 stderr=subprocess.STDOUT,
             ) as server,
         ):
+
+            def is_ready() -> bool:
+                assert server.poll() is None, log.read_text()
+                return ready in log.read_text() if ready else bool(log.stat().st_size) and _listens(port)
+
             try:
-                wait_until(lambda: bool(log.stat().st_size) and _listens(port), f"{command} to listen")
+                wait_until(is_ready, f"{command} to be ready")
                 yield log
             finally:
                 server.terminate()

@@ -33,10 +33,8 @@ LEFT: dict[str, dict[str, str]] = {
     },
     "howto/fresh.md": {"": "crawls that run for ever; tests/integration/test_tutorials.py runs a round"},
     "howto/from-scrapy-cloud.md": {"": "tests/integration/platform/test_cloud_clients.py runs shub"},
-    "howto/from-scrapy-cluster.md": {
-        "": "needs Kafka; tests/integration/scrapy_lane/test_from_scrapy_cluster.py",
-    },
-    "howto/from-scrapy-redis.md": {"": "needs a queue; tests/integration/scrapy_lane/test_migration.py has one"},
+    "howto/from-scrapy-cluster.md": {"pip": _INSTALLS},
+    "howto/from-scrapy-redis.md": {"pip": _INSTALLS},
     "howto/from-scrapyd.md": {"cd /srv/scrapyd": _OF_READER, "gossamer scrapyd": "the test has started it"},
     "howto/from-scrapydweb.md": {
         "logparser": "tests/integration/platform/test_scrapydweb.py runs LogParser",
@@ -93,7 +91,7 @@ LEFT: dict[str, dict[str, str]] = {
         "gossamer schedules add prices --crawl": "needs a crawl service",
         "gossamer schedules show prices": "needs a crawl service",
     },
-    "howto/scrapy.md": {"": "needs a project; tests/integration/scrapy_lane has some"},
+    "howto/scrapy.md": {"pip": _INSTALLS},
     "howto/secrets.md": {"GOSSAMER_SECRET_KEYS_FILE=": _ENDLESS},
     "howto/service.md": {
         "pip": _INSTALLS,

@@ -1,0 +1,122 @@
+"""Commands of the how-tos about Scrapy projects run as they are printed. See test_printed_commands.py."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import redis
+from scrapy import Request, Spider
+
+from gossamer.fakeweb import FakeWeb, WebSpec
+from tests.servers.printed import Shell, Typed
+from tests.servers.printed_pages import check, commands_of, swaps_of, text_of
+from tests.servers.valkey import free_ports, wait_until
+
+_RESOLVED = "from scrapy.resolver import dnscache\n\ndnscache['site0.test'] = '127.0.0.1'\n"
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb.start(WebSpec(hosts=1, pages=30, page_bytes=2000)) as running:
+        yield running
+
+
+def _project(folder: Path, settings: str, spiders: str) -> None:
+    """Write a project as `scrapy startproject` does. `settings`: those of the page."""
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
+    (folder / "shop").mkdir()
+    (folder / "shop/__init__.py").write_text("")
+    (folder / "shop/settings.py").write_text(f"BOT_NAME = 'mybot'\nSPIDER_MODULES = ['shop.spiders']\n{settings}")
+    (folder / "shop/spiders.py").write_text(_RESOLVED + spiders)
+
+
+def _code(page: str) -> list[str]:
+    """Return the blocks of Python of a page."""
+    return re.findall(r"```python\n(.*?)```", text_of(page), re.DOTALL)
+
+
+def _together(commands: Iterable[Typed]) -> Iterator[Typed]:
+    """Yield the commands, those as one that the page starts in the background one after another."""
+    background: list[str] = []
+    for typed in commands:
+        if typed.command.endswith("&"):
+            background.append(typed.command)
+            continue
+        if background:
+            yield Typed("\n".join(background))
+        background = []
+        yield typed
+
+
+def test_the_page_about_a_scrapy_project(tmp_path: Path, web: FakeWeb) -> None:
+    page = "howto/scrapy.md"
+    frontier, *commands = commands_of(page)
+    shell = Shell(tmp_path, swaps_of([frontier]))
+    shop = f"""
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
+
+class Shop(CrawlSpider):
+    name = "shop"
+    start_urls = ["{web.seeds()[0]}"]
+    rules = (Rule(LinkExtractor(), callback="parse_page", follow=True),)
+
+    def parse_page(self, response):
+        yield {{"url": response.url}}
+"""
+    _project(tmp_path, shell.here(_code(page)[0]), shop)
+    with shell.started(frontier.command):
+        said = [check(shell, typed) for typed in _together(commands)]
+    assert any(text.startswith("mybot/shop: finished, run 1\n") for text in said)
+    lines = [(tmp_path / f"shop-{number}.jsonl").read_text().splitlines() for number in (1, 2)]
+    urls = [json.loads(line)["url"] for line in (*lines[0], *lines[1])]
+    assert len(urls) == len(set(urls)) > 20
+
+
+def test_the_page_about_scrapy_redis(tmp_path: Path) -> None:
+    """A queue that scrapy-redis has filled is imported; the dry run before changes nothing."""
+    import scrapy_redis.queue
+
+    page = "howto/from-scrapy-redis.md"
+    [port] = free_ports(1)
+    swaps = {"localhost:6379": f"localhost:{port}", "redis-cli": f"redis-cli -p {port}"}
+    shell = Shell(tmp_path, swaps)
+    with shell.started(f"python -m gossamer.valkey --port {port}"), redis.Redis(port=port) as client:
+        old = scrapy_redis.queue.PriorityQueue(client, Spider("dmoz"), "%(spider)s:requests")
+        for number in range(3):
+            old.push(Request(f"http://site0.test/{number}"))
+        said = [check(shell, typed) for typed in commands_of(page)]
+        assert client.zcard("dmoz:old") == 3
+        [message] = client.lrange("myspider:start_urls", 0, -1)
+    assert [words for text in said for words in re.findall("3 added|3 would be added", text)] == [
+        "3 would be added",
+        "3 added",
+    ]
+    assert json.loads(message)["meta"] == {"job": 7}
+
+
+def test_the_page_about_scrapy_cluster(tmp_path: Path, web: FakeWeb) -> None:
+    page = "howto/from-scrapy-cluster.md"
+    frontier, api = map(str, free_ports(2))
+    swaps = {
+        "localhost:6379": f"localhost:{frontier}", "gossamer serve": f"gossamer serve --port {api}",
+        "/srv/gossamer": str(tmp_path), "https://example.com": web.seeds()[0],
+    }  # fmt: skip
+    resolve = {"GOSSAMER_FETCH__RESOLVE": '{"site0.test": "127.0.0.1"}', "GOSSAMER_ALLOW_NETWORKS": '["127.0.0.0/8"]'}
+    shell = Shell(tmp_path, swaps, resolve)
+    spider, settings, *_ = map(shell.here, _code(page))
+    _project(tmp_path, settings, spider)
+    with ExitStack() as servers:
+        servers.enter_context(shell.started(f"python -m gossamer.valkey --port {frontier}"))
+        for typed in commands_of(page):
+            if typed.command == "gossamer serve":
+                servers.enter_context(shell.started(typed.command))
+                servers.enter_context(shell.started("scrapy crawl shop", ready="Spider opened"))
+                continue
+            said = check(shell, typed)
+            if typed.command.startswith("gossamer crawls show"):
+                wait_until(lambda show=typed: "finished" in check(shell, show), "the crawl to finish")
+    assert json.loads(said)["status_code"] == 200
