@@ -5,6 +5,7 @@ Only ports, ids and the site differ: https://example.com is a small web on this 
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +69,7 @@ def test_every_reason_is_for_a_command_and_names_files_that_exist(page: str) -> 
     "howto/assets.md",
     "howto/extract.md",
     "howto/fakeweb.md",
+    "howto/fresh.md",
     "howto/frontier.md",
     "howto/install.md",
     "howto/lost-frontier.md",
@@ -78,6 +80,7 @@ def test_every_reason_is_for_a_command_and_names_files_that_exist(page: str) -> 
     "howto/spider.md",
     "howto/text.md",
     "howto/why.md",
+    "tutorial/fresh.md",
 )
 def test_a_page_with_a_practice_site(page: str, tmp_path: Path) -> None:
     commands = list(commands_of(page))
@@ -86,8 +89,9 @@ def test_a_page_with_a_practice_site(page: str, tmp_path: Path) -> None:
     ports = swaps_of(commands)
     [of_site, *_] = [PORTS.findall(each.command)[0] for each in commands if _SITES.match(each.command)]
     swaps = {
-        **ports, "https://example.com": f"http://site0.test:{ports[of_site]}/", "example.com.jsonl": "site0.test.jsonl",
-        "example.com-": "site0.test-", "--rate 5/1": "--rate 100/1", "valkey-server": str(find_server()),
+        **ports, "https://example.com": f"http://site0.test:{ports[of_site]}", "example.com.jsonl": "site0.test.jsonl",
+        "example.com-": "site0.test-", "example.com: ": "site0.test: ", "--rate 5/1": "--rate 100/1",
+        "valkey-server": str(find_server()),
     }  # fmt: skip
     shell = Shell(tmp_path, swaps, _RESOLVE)
     name, language, option = _FILES.get(page, ("", "", "no file"))
@@ -98,6 +102,8 @@ def test_a_page_with_a_practice_site(page: str, tmp_path: Path) -> None:
                 [code, *_] = re.findall(rf"```{language}\n(.*?)```", text_of(page), re.DOTALL)
                 (tmp_path / name).write_text(code)
             if _SERVERS.match(typed.command):
+                for path in (tmp_path / "site").glob("*"):
+                    os.utime(path, (0, 0))  # a Last-Modified has whole seconds, and the page may change these files
                 log = servers.enter_context(shell.started(typed.command))
                 assert shell.missing(typed, Done([], 0, log.read_text(), "")) == []
                 continue

@@ -1,6 +1,5 @@
-"""The commands of tutorials that end by themselves run as they stand, and print what the page shows."""
+"""The commands of the first tutorial that end by themselves run as they stand, and print what the page shows."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -75,19 +74,3 @@ def test_the_first_crawl(tmp_path: Path) -> None:
         for _, words, shown in (*fetches, *crawls, *whys):
             shown = shown.replace(_ALL_SITES, "site0.test.jsonl")
             _check(tmp_path, words, shown, port=port, in_page=in_page)
-
-
-def test_a_site_is_kept_up_to_date(tmp_path: Path) -> None:
-    page = (TUTORIALS / "fresh.md").read_text()
-    port, in_page = str(free_ports(1)[0]), "8084"
-    made, serving, changed = [text for kind, text in _BLOCK.findall(page) if not kind][:3]
-    [first, second] = _examples(page, beginning="gossamer crawl ")
-    [changes] = _examples(page, beginning="gossamer crawls changes")
-    subprocess.run(["bash", "-ec", made], cwd=tmp_path, check=True)
-    for path in (tmp_path / "site").iterdir():
-        os.utime(path, (0, 0))  # a Last-Modified has whole seconds
-    with _started(shlex.split(serving)[1:], port=port, in_page=in_page, folder=tmp_path):
-        _check(tmp_path, *first[1:], port=port, in_page=in_page)
-        subprocess.run(["bash", "-ec", changed], cwd=tmp_path, check=True)
-        _check(tmp_path, *second[1:], port=port, in_page=in_page)
-        _check(tmp_path, *changes[1:], port=port, in_page=in_page)

@@ -31,7 +31,7 @@ LEFT: dict[str, dict[str, str]] = {
         "http_proxy=": "needs a project",
         "gossamer crawl http://hostile.test": "takes minutes; `make hostile` crawls these hosts",
     },
-    "howto/fresh.md": {"": "crawls that run for ever; tests/integration/test_tutorials.py runs a round"},
+    "howto/fresh.md": {},
     "howto/from-scrapy-cloud.md": {"": "tests/integration/platform/test_cloud_clients.py runs shub"},
     "howto/from-scrapy-cluster.md": {"pip": _INSTALLS},
     "howto/from-scrapy-redis.md": {"pip": _INSTALLS},
@@ -114,7 +114,7 @@ LEFT: dict[str, dict[str, str]] = {
     },
     "index.md": {"": "a part of what ../README.md has"},
     "tutorial/first-crawl.md": {"": "tests/integration/test_tutorials.py"},
-    "tutorial/fresh.md": {"": "tests/integration/test_tutorials.py"},
+    "tutorial/fresh.md": {},
     "tutorial/scheduled-job.md": {"": "tests/integration/platform/test_tutorial_scheduled_job.py"},
 }
 """Every page with commands: beginnings of those that are not run, and why."""
@@ -149,7 +149,7 @@ def check(shell: Shell, typed: Typed, *, answer: str = "") -> str:
     said = f"{typed.command}\n{done.stdout}{done.stderr}"
     assert shell.missing(typed, done) == [], said
     shows_an_error = any(line.startswith("gossamer: ") for line in typed.shown)
-    assert shows_an_error or done.returncode == 0, said
+    assert done.returncode == 0 or shows_an_error or typed.is_interrupted, said
     return done.stdout
 
 
