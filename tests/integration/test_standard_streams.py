@@ -1,7 +1,6 @@
 """Standard input, output and error that are closed, or that nobody reads: no abort, no traceback, no endless loop."""
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer_fakeweb import graph
-from tests.servers.crawling import command, gossamer, records_of, resolving
+from tests.servers.crawling import command, gossamer, nobody_reads, records_of, resolving
 
 SPEC = WebSpec(hosts=1, pages=60)
 
@@ -47,25 +46,24 @@ def test_a_crawl_without_standard_streams(
     assert {record.url for record in records_of(tmp_path / "site0.test.jsonl")} == graph(web.site)
 
 
-def test_pages_for_a_standard_output_that_is_closed_are_refused(crawling: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("crawl", "http://a.test/", "-o", "-"),
+        ("export", "pages.jsonl", "-"),
+        ("text", "pages.jsonl", "-o", "-"),
+        ("dump", "demo.crawled_app", "--consumer", "group"),
+    ],
+)
+def test_records_for_a_standard_output_that_is_closed_are_refused(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "pages.jsonl").touch()
     ended = subprocess.run(
-        closed(1, then=[*crawling, "-o", "-"]), cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        closed(1, then=command(*arguments)), cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=60, check=False
     )
     assert ended.returncode == 2
-    assert "name a file" in ended.stderr
+    assert "standard output is closed. Open it, or name a file." in ended.stderr
     assert ended.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def nobody_reads(command: list[str], cwd: Path, *, errors_too: bool = False) -> "subprocess.CompletedProcess[str]":
-    """Run it with a pipe as standard output whose other end is closed already."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    stderr = writing if errors_too else subprocess.PIPE
-    try:
-        return subprocess.run(command, cwd=cwd, stdout=writing, stderr=stderr, text=True, timeout=60, check=False)
-    finally:
-        os.close(writing)
+    assert list(tmp_path.iterdir()) == [tmp_path / "pages.jsonl"]
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])

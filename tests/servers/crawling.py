@@ -116,3 +116,14 @@ def gossamer(
 def resolving(overrides: Sequence[str]) -> list[str]:
     """`--resolve` for each."""
     return [part for override in overrides for part in ("--resolve", override)]
+
+
+def nobody_reads(command: Sequence[str], cwd: Path, *, errors_too: bool = False) -> "subprocess.CompletedProcess[str]":
+    """Run a command with a pipe as standard output whose other end is closed already."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    stderr = writing if errors_too else subprocess.PIPE
+    try:
+        return subprocess.run(command, cwd=cwd, stdout=writing, stderr=stderr, text=True, timeout=60, check=False)
+    finally:
+        os.close(writing)

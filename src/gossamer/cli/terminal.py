@@ -29,8 +29,7 @@ _STREAMS = {0: "stdin", 1: "stdout", 2: "stderr"}
 """Attributes of `sys` by file descriptor, in order; set by POSIX, must not change."""
 
 closed_at_start: set[int] = set()
-"""Those of the descriptors 0, 1 and 2 that were closed when the program started. Commands refuse to read or write
-records there."""
+"""Those of the descriptors 0, 1 and 2 that were closed when the program started."""
 
 
 def replace_closed_streams() -> None:
@@ -43,6 +42,13 @@ def replace_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one: _STREAMS is in this order
             os.set_inheritable(number, True)
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
+def check_open(number: int, *, option: str = "") -> None:
+    """Raise BadInput if standard input (0) or output (1), which a command is to read or write, was closed when the
+    program started. `option`: as in BadInput."""
+    if number in closed_at_start:
+        raise BadInput(f"standard {'output' if number else 'input'} is closed. Open it, or name a file.", option=option)
 
 
 def say(sentence: str) -> None:
@@ -64,15 +70,15 @@ def print_stderr(line: str) -> None:
         sys.stderr.flush()
 
 
-def print_result(text: str, *, on_stderr: bool = False, styled: bool = False) -> None:
+def print_result(text: str, *, on_stderr: bool = False, styled: bool = False) -> bool:
     """Write the result of a command and a line end to standard output, or to standard error (`on_stderr`). `styled`:
     the text has colours of our own, and nothing of others.
 
-    The result is dropped if the reader of the stream is gone, such as `head` or a closed terminal. Raises SinkError if
-    writing fails for another reason.
+    Return False if the reader of the stream is gone, such as `head` or a closed terminal: the result is dropped. Raises
+    SinkError if writing fails for another reason.
     """
     stream = sys.stderr if on_stderr else sys.stdout
-    _write(stream, f"{without_controls(text) if stream.isatty() and not styled else text}\n")
+    return _write(stream, f"{without_controls(text) if stream.isatty() and not styled else text}\n")
 
 
 def print_parts(parts: Iterable[bytes], *, on_stderr: bool = False) -> None:

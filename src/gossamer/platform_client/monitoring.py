@@ -143,7 +143,7 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def watch(targets: Sequence[tuple[DeployTarget, str]], show: Callable[[list[TargetState]], None]) -> None:
+def watch(targets: Sequence[tuple[DeployTarget, str]], show: Callable[[list[TargetState]], object]) -> None:
     """Show a picture every few seconds, without end."""
     while True:
         began = time.monotonic()

@@ -96,6 +96,16 @@ def test_feed_show_dump_and_stop(folder: Folder) -> None:
     assert folder.json("dump", "--list", "--json")["demo.crawled_app"] >= 5
 
 
+def test_a_group_gets_again_what_dump_could_not_print(folder: Folder) -> None:
+    folder.run("feed", a_crawl(folder, "printed"))
+    oldest = ("dump", "demo.crawled_app", "--from-beginning", "--no-body", "--limit", "1")
+    [page] = folder.run(*oldest).splitlines()
+    grouped = crawling.command(*oldest[:-2], "--consumer", "gone")  # without a limit, it ends because none reads
+    ended = crawling.nobody_reads(grouped, folder.service.folder)
+    assert (ended.returncode, ended.stderr) == (0, "0 messages\n")
+    assert folder.run(*oldest, "--consumer", "gone").splitlines() == [page]
+
+
 def test_a_worker_without_a_bus_warns_that_the_service_gets_none_of_its_pages(folder: Folder, tmp_path: Path) -> None:
     own = str(tmp_path / "own.jsonl")
     command = crawling.command("worker", "-o", own, "--pool", "shared")

@@ -345,8 +345,8 @@ def check_writable(settings: Settings, *, replaces: bool = False) -> None:
     """Check that records can be written to the outputs of these settings. `replaces`: they begin empty. Raises
     BadInput."""
     outputs = settings.crawl.output_paths
-    if "-" in outputs and 1 in terminal.closed_at_start:
-        raise BadInput("- is standard output, which is closed. Use it open, or name a file.", option="output")
+    if "-" in outputs:
+        terminal.check_open(1, option="output")
     for output in outputs:
         if output.startswith("memory://"):
             raise BadInput(

@@ -142,8 +142,8 @@ class _Progress:
 def _convert(source: str, target: str, choices: ExportOptions, force: bool, output_format: str) -> Exported:
     """Convert, with temporary files for what is not a local file."""
     ending = _ending(target, output_format)
-    if target == "-" and 1 in terminal.closed_at_start:
-        raise BadInput("- is standard output, which is closed. Name a file.")
+    if target == "-":
+        terminal.check_open(1)
     with tempfile.TemporaryDirectory(prefix="gossamer-export-") as folder:
         opened = _open_source(source, Path(folder))
         try:
@@ -167,8 +167,7 @@ def _open_source(source: str, folder: Path) -> Source:
     """Return the input. Standard input is copied to a temporary file first, because some formats are read twice."""
     if source != "-":
         return open_source(source, folder)
-    if 0 in terminal.closed_at_start:
-        raise BadInput("- is standard input, which is closed. Name a file.")
+    terminal.check_open(0)
     path = folder / "input"
     with path.open("wb") as stream:
         shutil.copyfileobj(sys.stdin.buffer, stream, _COPIED_BYTES)

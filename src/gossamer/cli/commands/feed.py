@@ -256,6 +256,7 @@ def dump(
         raise BadInput("no topic is given. gossamer dump --list shows the topics.")
     if no_body and just_body:
         raise BadInput("--no-body and --just-body contradict each other. Omit one of them.")
+    terminal.check_open(1)
     reading = _TopicReading(
         topic,
         _MessageFormat(
@@ -343,15 +344,16 @@ class _TopicReading:
     """Bytes of these messages."""
 
     async def run(self, cluster: ServiceContext) -> None:
-        """Print messages until the limit, or the end where both --from-beginning and --limit are given."""
+        """Print messages until the limit, or the end where both --from-beginning and --limit are given, or until the
+        reader of standard output is gone."""
         reader = await self._open(cluster)
         try:
             while self.limit is None or self.count < self.limit:
                 most = _MESSAGES_AT_ONCE if self.limit is None else min(_MESSAGES_AT_ONCE, self.limit - self.count)
                 messages = await reader.take(at_most=most, wait_seconds=_WAIT_SECONDS)
                 for message in messages:
-                    terminal.print_result(await self.message_format.text(message.value))
-                sys.stdout.flush()
+                    if not terminal.print_result(await self.message_format.text(message.value)):
+                        return
                 await reader.acknowledge(messages)  # only now: a group gets again what was not printed
                 self.count += len(messages)
                 self.size += sum(len(message.value) for message in messages)

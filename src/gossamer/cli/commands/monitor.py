@@ -120,10 +120,16 @@ def _monitor_targets(names: list[str], project: str | None, *, once: bool, as_js
     terminal.exit_below_picture()
     console = Console(highlight=False)
     if not console.is_terminal:
-        watch(wanted, lambda states: terminal.print_result("\n".join(picture(states)) + "\n"))
+        watch(wanted, lambda states: _print_or_end("\n".join(picture(states)) + "\n"))
         return
     with Live(console=console, auto_refresh=False) as live:
         watch(wanted, lambda states: live.update(Text("\n".join(picture(states))), refresh=True))
+
+
+def _print_or_end(text: str) -> None:
+    """Print a picture, or end the command if the reader of standard output is gone."""
+    if not terminal.print_result(text):
+        raise SystemExit(0)
 
 
 async def _watch(cluster: ServiceContext, console: Console, *, once: bool, as_json: bool) -> None:

@@ -130,6 +130,8 @@ class _TextExtraction:
         """Extract, and write all outputs. Raises BadInput, SinkError and Interrupted; then no output is changed."""
         tables = TableOptions(has_items=self.options.in_items, csv_guard=self.settings.crawl.csv_guard)
         outputs = self.settings.crawl.output
+        if any(output.path == "-" for output in outputs):
+            terminal.check_open(1, option="output")
         targets = [local_path(output.path) for output in outputs if is_local(output.path)]
         for target in targets:
             if any(target.exists() and target.samefile(source.path) for source in self.sources):
