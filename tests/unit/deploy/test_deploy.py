@@ -104,6 +104,23 @@ def test_a_unit_finds_what_the_documentation_installs_and_its_head_names_its_set
     assert all(name in head for name in re.findall(r"/etc/gossamer/[\w.-]+", unit))
 
 
+def test_no_unit_owns_the_folder_of_another_one() -> None:
+    """systemd gives a unit's user all that is in its StateDirectory: running jobs would lose their files."""
+    units = {path.name: path.read_text() for path in DEPLOY.rglob("*.service")}
+    folders = {name: re.findall(r"^StateDirectory=(\S+)$", unit, re.MULTILINE) for name, unit in units.items()}
+    for name, [folder] in folders.items():
+        assert f" /var/lib/{folder}\n" in units[name], "its command works in this folder"
+        assert not [
+            other for other, [place] in folders.items() if other != name and f"{place}/".startswith(f"{folder}/")
+        ]
+
+
+@pytest.mark.parametrize("path", [*DEPLOY.rglob("*.service")], ids=lambda path: path.name)
+def test_a_unit_whose_child_is_killed_for_memory_runs_on(path: Path) -> None:
+    """By default, systemd would stop all the others with a job, a browser or one worker process."""
+    assert "\nOOMPolicy=continue\n" in path.read_text()
+
+
 # --- the image --------------------------------------------------------------------------------------------------------
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
