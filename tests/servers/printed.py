@@ -90,7 +90,8 @@ def is_command(line: str) -> bool:
 def alike(line: str) -> str:
     """Return the line with every number, and the id of a crawl, as one sign, because they differ."""
     line = re.sub(r"(\.test|localhost)-[0-9a-f]{8}", r"\1-#", " ".join(line.split()))
-    return re.sub(r"\d{1,3}(?:,\d{3})+|\d+", "#", line)  # 977 and 1,649 pages a second are alike
+    line = re.sub(r"\d{1,3}(?:,\d{3})+|\d+", "#", line)  # 977 and 1,649 pages a second are alike
+    return re.sub(r"(# [a-z]{2,}?)s\b", r"\1", line)  # as are 1 round and 12 rounds
 
 
 def _listens(port: int) -> bool:
