@@ -142,8 +142,8 @@ def start(
     if isinstance(client, ScrapydClient):
         if is_group or wait or follow:
             raise BadInput(
-                f"{client.session.url} is a Scrapyd, which has no groups and does not tell how a job ended. Schedule "
-                "single jobs without --wait, or start `gossamer scrapyd` in its place."
+                f"{client.session.url} is a Scrapyd, which has no groups and does not tell how a job ended. Start "
+                "single jobs without --wait, or run `gossamer scrapyd` in its place."
             )
         _on_scrapyd(client, body, json=json)
     elif opened is not None:
