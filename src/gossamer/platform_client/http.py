@@ -13,6 +13,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -26,6 +27,8 @@ _ANSWER_BYTES: Final = 256 * 1024 * 1024
 """Longest answer that is read into memory. A page of 1,000 items is the longest one."""
 _BLOCK_BYTES: Final = 64 * 1024
 """Bytes that are sent or read at a time."""
+_NOT_READY: Final = frozenset({502, 503, 504})
+"""Statuses of a server that lacks its database or its store, or of a proxy whose server is away: they pass."""
 
 
 class ServerUnreachable(GossamerError):
@@ -33,6 +36,7 @@ class ServerUnreachable(GossamerError):
 
     only_detail = True
     exit_code = 4  # the same command may succeed later
+    is_passing = True
 
     @property
     def never_arrived(self) -> bool:
@@ -49,6 +53,8 @@ class ServerRefused(GossamerError):
         super().__init__(detail)
         self.status = status
         """Status of the answer. 0: there was an answer with status 200 that names an error, as those of Scrapyd."""
+        self.is_passing = status in _NOT_READY
+        """True: the same call may succeed later, because the server or a proxy is not ready."""
 
 
 class Credentials(NamedTuple):
@@ -108,8 +114,7 @@ class HttpSession:
 
     def json(self, method: str, path: str, **options: Any) -> Any:
         """Return the answer of a call, parsed. None: it has no content. Options are those of `open`."""
-        with self.open(method, path, **options) as response, _as_unreachable(self.shown):
-            content = response.read(_ANSWER_BYTES)
+        content = b"".join(islice(self.parts(method, path, **options), _ANSWER_BYTES // _BLOCK_BYTES))
         if not content:
             return None
         try:
@@ -118,6 +123,20 @@ class HttpSession:
             raise ServerRefused(
                 f"{self.shown}{path} answered with something that is not JSON: {content[:80]!r}. Is the address right?"
             ) from None
+
+    def parts(self, method: str, path: str, **options: Any) -> Iterator[bytes]:
+        """Yield the content of an answer in blocks. Options are those of `open`. Raises ServerUnreachable if it breaks
+        off."""
+        with self.open(method, path, **options) as response:
+            while part := self._read(response):
+                yield part
+
+    def _read(self, response: http.client.HTTPResponse) -> bytes:
+        with _as_unreachable(self.shown):
+            part = response.read(_BLOCK_BYTES)
+            if not part and response.length:  # http.client raises this only for an answer in chunks
+                raise http.client.IncompleteRead(part, response.length)
+        return part
 
     @contextlib.contextmanager
     def open(
@@ -160,7 +179,8 @@ class HttpSession:
 
     def _refused(self, error: urllib.error.HTTPError) -> ServerRefused:
         """Return the error for an answer with another status than 2xx."""
-        with contextlib.suppress(OSError, http.client.HTTPException):
+        content = b""
+        with contextlib.suppress(OSError, http.client.HTTPException):  # its status says enough
             content = error.read(_BLOCK_BYTES)
         if 300 <= error.code < 400:
             return ServerRefused(
@@ -204,6 +224,8 @@ def _as_unreachable(url: str) -> Iterator[None]:
 
 
 def _words(cause: Any) -> str:
+    if isinstance(cause, http.client.IncompleteRead):
+        return "its answer broke off"
     if isinstance(cause, TimeoutError):
         return "no answer in time"
     if isinstance(cause, socket.gaierror):

@@ -9,10 +9,12 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from gossamer.platform_client.http import HttpSession, ServerRefused, ServerUnreachable, UploadBody
 from gossamer.platform_client.targets import DeployTarget
+
+T = TypeVar("T")
 
 _SILENCE_SECONDS: Final = 60.0
 """Longest silence of a stream of events; the server sends a comment every 15 seconds."""
@@ -116,11 +118,7 @@ class PlatformClient:
         group at first, and whenever the states of its jobs have changed, until all have ended."""
         shown: dict[str, int] | None = None
         while True:
-            try:
-                group = dict(self.call("GET", f"/groups/{number}"))
-            except ServerUnreachable:
-                time.sleep(_LOOK_SECONDS)
-                continue
+            group = dict(_outlasting(lambda: self.call("GET", f"/groups/{number}")))
             if ENDED.issuperset(group["jobs"]):
                 return group
             if group["jobs"] != shown:
@@ -137,11 +135,7 @@ class PlatformClient:
         another attempt of it has failed, and it is to be tried again."""
         failed = 0
         while True:
-            try:
-                job = self.job(number)
-            except ServerUnreachable:
-                time.sleep(_LOOK_SECONDS)
-                continue
+            job = _outlasting(lambda: self.job(number))
             if job["state"] in ENDED:
                 return job
             if on_retry is not None and len(job["earlier_attempts"]) > failed:
@@ -150,10 +144,9 @@ class PlatformClient:
             time.sleep(_LOOK_SECONDS)
 
     def follow(self, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield (kind, data) of each event of a job, `log` or `state`, until it has ended. After a break of the
-        connection it continues where it was."""
+        """Yield (kind, data) of each event of a job, `log` or `state`, until it has ended. An outage of the server is
+        waited for; after it, the events continue where they were."""
         place = ""
-        failures = 0
         while True:
             headers = {"Last-Event-ID": place} if place else {}
             try:
@@ -161,22 +154,18 @@ class PlatformClient:
                     "GET", f"/v1/jobs/{number}/events", headers=headers, seconds=_SILENCE_SECONDS
                 ) as response:
                     for kind, identity, data in _events(response):
-                        failures = 0
                         place = identity or place
                         if kind == "end":
                             return
                         yield kind, data
-            except (OSError, http.client.HTTPException, ServerUnreachable):
-                failures += 1
-                if failures > _RETRIES:
-                    raise ServerUnreachable(f"{self.session.url} broke the connection; the job goes on there") from None
-            time.sleep(_LOOK_SECONDS)
+            except (ServerUnreachable, ServerRefused) as error:
+                _wait_out(error)
+            except (OSError, http.client.HTTPException):
+                time.sleep(_LOOK_SECONDS)
 
     def read(self, path: str, **query: Any) -> Iterator[bytes]:
         """Yield the content of a file below /v1, in parts."""
-        with self.session.open("GET", f"/v1{path}", query=query) as response:
-            while part := response.read(64 * 1024):
-                yield part
+        return self.session.parts("GET", f"/v1{path}", query=query)
 
 
 def _repeated(call: Callable[[], Any], *, times: int) -> Any:
@@ -185,12 +174,26 @@ def _repeated(call: Callable[[], Any], *, times: int) -> Any:
         try:
             return call()
         except (ServerUnreachable, ServerRefused) as error:
-            is_passing = isinstance(error, ServerUnreachable) or error.status == 503
-            never_arrived = isinstance(error, ServerUnreachable) and error.never_arrived
-            if not is_passing or never_arrived or not left:
+            if not left or (isinstance(error, ServerUnreachable) and error.never_arrived):
                 raise
-            time.sleep(_LOOK_SECONDS)
+            _wait_out(error)
     raise AssertionError
+
+
+def _outlasting(call: Callable[[], T]) -> T:
+    """Return the result of a call, however long the server is away. Raises failures that do not pass."""
+    while True:
+        try:
+            return call()
+        except (ServerUnreachable, ServerRefused) as error:
+            _wait_out(error)
+
+
+def _wait_out(error: ServerUnreachable | ServerRefused) -> None:
+    """Wait a moment for a server whose failure passes. Raises any other failure."""
+    if not error.is_passing:
+        raise error
+    time.sleep(_LOOK_SECONDS)
 
 
 def _events(response: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -142,7 +142,9 @@ def _watch(client: PlatformClient, limit: int, filters: dict[str, Any]) -> None:
         while True:
             try:
                 shown: RenderableType = _table(client.jobs(limit, **filters), with_project=filters["project"] is None)
-            except ServerUnreachable as error:  # it may come back
+            except (ServerUnreachable, ServerRefused) as error:
+                if not error.is_passing:
+                    raise
                 shown = Text(str(error), style="red")
             live.update(shown, refresh=True)
             time.sleep(_WATCH_SECONDS)
