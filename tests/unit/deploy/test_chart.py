@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,14 @@ def test_the_manifests_without_helm_are_made_of_this_chart() -> None:
     content = b"".join(path.read_bytes() for path in [CHART / "values.yaml", *TEMPLATES])
     manifests = (CHART.parent / "kubernetes" / "gossamer.yaml").read_text()
     assert f"chart: {hashlib.sha256(content).hexdigest()}\n" in manifests, "run make chart"
+
+
+def test_the_example_of_an_egress_rule_opens_no_private_network() -> None:
+    [example] = re.findall(r"# (\[\{to: .*?\]\}\]\n)", (CHART / "values.yaml").read_text(), re.DOTALL)
+    [rule] = yaml.safe_load(example.replace("#", " "))
+    closed = [ip_network(network) for network in rule["to"][0]["ipBlock"]["except"]]
+    for address in ("10.0.0.1", "172.31.0.1", "192.168.0.1", "100.64.0.1", "169.254.169.254"):
+        assert any(ip_address(address) in network for network in closed), address
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)

@@ -75,6 +75,22 @@ def test_the_release_of_the_repository_has_every_file_that_is_built() -> None:
     assert "GH_TOKEN" in last["env"]
 
 
+def test_what_runs_with_the_right_to_publish_is_pinned_by_hashes() -> None:
+    steps = [
+        step["run"]
+        for job in JOBS.values()
+        if "id-token" in job.get("permissions", {})
+        for step in job["steps"]
+        if "run" in step
+    ]
+    installs = [line.split() for step in steps for line in step.splitlines() if "install" in line.split()]
+    assert installs
+    for words in installs:
+        assert words[:-1] == ["pip", "install", "--require-hashes", "-r"]
+        assert (ROOT / words[-1]).exists()
+    assert JOBS["upload"]["steps"][0]["uses"].startswith("actions/checkout@"), "it would delete dist"
+
+
 def test_nothing_is_uploaded_without_a_tag_and_before_it_was_installed() -> None:
     upload = JOBS["upload"]
     assert upload["if"] == "github.event_name == 'push' && startsWith(github.ref, 'refs/tags/v')"
