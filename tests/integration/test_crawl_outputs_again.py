@@ -1,13 +1,16 @@
 """Outputs of a command that is repeated, through the real command: what was never made, what --fresh must keep, what is
 refused by the guard of private addresses, and the words for what was exported."""
 
+import json
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.integration.test_crawl_again import FLAGS, a_site, crawl, redirecting
+from tests.integration.test_crawl_again import FLAGS, Site, a_site, crawl, redirecting
 from tests.servers.crawling import command, gossamer, records_of
 from tests.servers.ftp import ftp_server
 from tests.servers.program import until
@@ -254,6 +257,46 @@ def test_an_output_that_cannot_be_made_is_explained_to_programs_as_well(tmp_path
             "later.jsonl is not made: standard output cannot be read again",
             "To crawl it again, repeat the command with --fresh.",
         ]
+
+
+# --- outputs that are not built yet, and that the next command does not name ------------------------------------------
+
+
+@contextmanager
+def slow_crawl(folder: Path, site: Site) -> Iterator[tuple[list[str], "subprocess.Popen[bytes]"]]:
+    """A crawl that has records for all.json, and its arguments but the output."""
+    flags = [site.url, "--crawl-id", "mine", *FLAGS]
+    arguments = command("crawl", *flags, "-o", "all.json", "--rate", "20/1")
+    with subprocess.Popen(arguments, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until(lambda: any(path.stat().st_size for path in folder.rglob("spool.*")), "records in the spool")
+        yield flags, process
+
+
+def test_what_a_killed_command_left_for_another_output_is_added_to_that(tmp_path: Path) -> None:
+    paths = [f"p{number}" for number in range(20)]
+    with a_site(**{path: f"<p>{path}" for path in paths}) as site:
+        with slow_crawl(tmp_path, site) as (flags, process):
+            process.kill()
+        said = gossamer("crawl", *flags, "-o", "rest.jsonl", cwd=tmp_path).stderr
+        assert f"gossamer: {tmp_path}/all.json has got the records that an earlier command left for it.\n" in said
+        first = {record["url"] for record in json.loads((tmp_path / "all.json").read_text())}
+        rest = {record.url for record in records_of(tmp_path / "rest.jsonl")}
+        assert first | rest == {f"{site.url}/{path}" for path in ("", *paths)}
+        assert list(tmp_path.rglob("spool.*")) == []
+
+
+def test_records_of_an_output_that_cannot_be_built_are_named(tmp_path: Path) -> None:
+    with a_site(**{f"p{number}": f"<p>{number}" for number in range(20)}) as site:
+        with slow_crawl(tmp_path, site) as (flags, _):
+            (tmp_path / "all.json").mkdir()
+        [spool] = tmp_path.rglob("spool.*")
+        place = str(spool.relative_to(tmp_path))
+        done = gossamer("crawl", *flags, "-o", "rest.jsonl", cwd=tmp_path)
+        assert done.returncode == 2
+        assert f"all.json: Is a directory); its records are safe in {place}; run the same" in done.stderr
+        assert done.stderr.endswith("to finish it, or move that file away to go on without it\n")
+        said = gossamer("crawls", "delete", "mine", "--yes", cwd=tmp_path).stdout
+        assert f"Records that are not in {tmp_path}/all.json yet are in {place}." in said
 
 
 # --- remote files -----------------------------------------------------------------------------------------------------

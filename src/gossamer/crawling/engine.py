@@ -70,6 +70,7 @@ from gossamer.wiring.frontier import (
     write_note,
 )
 from gossamer.wiring.outputs import (
+    finish_left_outputs,
     finish_outputs,
     forget_written,
     missing_records,
@@ -211,6 +212,8 @@ class _Crawling(msgspec.Struct):
         fresh = self.start.fresh
         state = None if before is None else before.state
         note = read_note(self.settings.data_dir, identity.crawlid)
+        for path in await finish_left_outputs(self.settings, note) if note is not None else ():
+            self.observer.say(f"{path} has got the records that an earlier command left for it.")
         if before is not None and not fresh and (lack := lack_of_links(note, self.plan.terms, before)):
             self.observer.say(lack)
         if before is not None and state in (CrawlState.FINISHED, CrawlState.EXPIRED):

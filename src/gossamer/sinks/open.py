@@ -262,6 +262,11 @@ def write_empty(output: Named, tables: TableOptions, *, spool_dir: Path) -> bool
     return cast("SpooledSink", sink).finish_empty()
 
 
+def left_spool(path: str, *, spool_dir: Path) -> Path | None:
+    """Return the file with records of an output that is not built from them yet. None: there are none."""
+    return next(_folder(path, spool_dir).glob("spool.*"), None) if path != "-" else None
+
+
 def delete_ledgers(outputs: Sequence[Named], *, spool_dir: Path, run: str) -> None:
     """Delete the ledgers (see `open_sinks`) of a finished run, which will not be resumed."""
     for path in map(str, outputs):

@@ -5,11 +5,11 @@ Fixed: `_run_name` and `spool_folder`, under which an interrupted command has le
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from gossamer.errors import BadInput
+from gossamer.errors import BadInput, SinkError
 from gossamer.model.crawl import Run
 from gossamer.model.extraction import PAGE_URL, field_names
 from gossamer.model.record import Destination, Output
@@ -19,10 +19,11 @@ from gossamer.sinks.append import FileSink, OnMissing
 from gossamer.sinks.applications import ApplicationFanout
 from gossamer.sinks.assets import AssetFolder, manifest_of
 from gossamer.sinks.base import Fanout, RecordFilter, Sink
-from gossamer.sinks.open import RefusedOptions, check_outputs, delete_ledgers, open_asset_folder, open_sinks
+from gossamer.sinks.open import RefusedOptions, check_outputs, delete_ledgers, left_spool, open_asset_folder, open_sinks
 from gossamer.sinks.stores.address import is_store
 from gossamer.sinks.tables import TableOptions
 from gossamer.wiring.extraction import load_extraction
+from gossamer.wiring.frontier import CrawlNote, absolute_path
 from gossamer.wiring.plan import asset_folder, content_options, has_assets
 
 if TYPE_CHECKING:
@@ -68,6 +69,27 @@ async def finish_outputs(settings: Settings) -> None:
     files = [output for output in settings.crawl.output if output.path != "-"]
     for sink in open_sinks(files, spool_dir=spool_folder(settings), tables=table_options(settings)):
         await sink.close()
+
+
+async def finish_left_outputs(settings: Settings, note: CrawlNote) -> list[str]:
+    """Finish outputs that an earlier command of a crawl left in the spool, and that the settings do not name. Return
+    those that were finished. Raises BadInput."""
+    named, folder = set(map(absolute_path, settings.crawl.output_paths)), spool_folder(settings)
+    finished = []
+    for path in note.outputs:
+        spool = None if path in named else left_spool(path, spool_dir=folder)
+        if spool is None:
+            continue
+        # Except for items, the formats that are built do not depend on the kinds of records.
+        kind: Literal["items", "pages"] = "items" if path in note.item_outputs else "pages"
+        [sink] = open_sinks([Destination(path, kind)], spool_dir=folder, tables=table_options(settings))
+        try:
+            await sink.close()
+        except SinkError as error:
+            raise BadInput(f"{error.detail}, or move that file away to go on without it") from error
+        if not spool.exists():  # else another command writes to it
+            finished.append(hide_secrets(path))
+    return finished
 
 
 async def missing_records(settings: Settings, run: Run) -> dict[str, int]:

@@ -43,6 +43,7 @@ from gossamer.model.info import CrawlInfo, SpiderCounts, UrlInfo
 from gossamer.net.credentials import hide_secrets
 from gossamer.policy.words import REPAIRED, browser_text, counted, retries_text
 from gossamer.settings import Settings
+from gossamer.sinks.open import left_spool
 from gossamer.telemetry.patterns import growth_sentences
 from gossamer.telemetry.refusals import refusals_text
 from gossamer.valkey.datadir import running_process
@@ -54,7 +55,7 @@ from gossamer.wiring.frontier import (
     list_running_first,
     read_note,
 )
-from gossamer.wiring.outputs import forget_written
+from gossamer.wiring.outputs import forget_written, spool_folder
 from gossamer.wiring.plan import APPID
 from gossamer.wiring.records import records_of_url
 
@@ -561,6 +562,9 @@ async def _delete(
     await forget_past(settings, crawl.id)  # after the frontier, from which it would be copied again
     urls = f", {counted(crawl.info.seen, 'known URL')}" if crawl.info else ""
     stays = f" The outputs stay: {', '.join(crawl.outputs)}." if crawl.outputs else ""
+    for path in note.outputs if note else ():
+        if spool := left_spool(path, spool_dir=spool_folder(settings)):
+            stays += f" Records that are not in {hide_secrets(path)} yet are in {spool}."
     return f"Deleted {what}: its queue{urls}, its counts{' and what this folder knew of it' if note else ''}.{stays}"
 
 
