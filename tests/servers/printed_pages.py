@@ -32,7 +32,7 @@ LEFT: dict[str, dict[str, str]] = {
         "gossamer crawl http://hostile.test": "takes minutes; `make hostile` crawls these hosts",
     },
     "howto/fresh.md": {},
-    "howto/from-scrapy-cloud.md": {"": "tests/integration/platform/test_cloud_clients.py runs shub"},
+    "howto/from-scrapy-cloud.md": {},
     "howto/from-scrapy-cluster.md": {"pip": _INSTALLS},
     "howto/from-scrapy-redis.md": {"pip": _INSTALLS},
     "howto/from-scrapyd.md": {"cd /srv/scrapyd": _OF_READER, "gossamer scrapyd": "the test has started it"},
@@ -62,7 +62,7 @@ LEFT: dict[str, dict[str, str]] = {
         "gossamer crawls export": _OF_READER,
         "gossamer crawls import": _OF_READER,
     },
-    "howto/operations.md": {"": "needs several machines; tests/integration/platform/test_nodes.py"},
+    "howto/operations.md": {},
     "howto/outputs.md": {
         "export MYSQL_PWD": _DATABASE,
         f"{_PRACTICE} 100/1 --field title=h1 --crawl-id": _DATABASE,
