@@ -21,8 +21,12 @@ _PRACTICE = "gossamer crawl http://site0.test:8080/ --resolve site0.test:127.0.0
 
 LEFT: dict[str, dict[str, str]] = {
     "../README.md": {"python3 -m venv": _INSTALLS, "pip": _INSTALLS, "gossamer crawl https://example.com": _REAL_SITE},
-    "explanation/five-minutes.md": {"": "compares with programs that are not installed here"},
-    "howto/analyse.md": {"": "tests/integration/test_analyse.py runs its programs; the rest needs Java and Maven"},
+    "explanation/five-minutes.md": {"python shop.py": "needs Crawlee"},
+    "howto/analyse.md": {
+        **dict.fromkeys(("python3 -m venv", "source", "pip"), _INSTALLS),
+        "cp /path/to/the/checkout": "for Spark, which needs Java",
+        "make analytics": "needs Java and Maven",
+    },
     "howto/assets.md": {},
     "howto/dashboard.md": {"gossamer up": "the test has started it"},
     "howto/distribute.md": {"": "needs several servers; tests/integration/platform/test_distributed_links.py"},
@@ -113,9 +117,9 @@ LEFT: dict[str, dict[str, str]] = {
         "jq -r 'select(.success == false)": "reads the file of the crawl of 20 seconds",
     },
     "index.md": {"": "a part of what ../README.md has"},
-    "tutorial/first-crawl.md": {"": "tests/integration/test_tutorials.py"},
+    "tutorial/first-crawl.md": dict.fromkeys(("python3 -m venv", "source", "pip"), _INSTALLS),
     "tutorial/fresh.md": {},
-    "tutorial/scheduled-job.md": {"": "tests/integration/platform/test_tutorial_scheduled_job.py"},
+    "tutorial/scheduled-job.md": dict.fromkeys(("python3 -m venv", "source", "pip"), _INSTALLS),
 }
 """Every page with commands: beginnings of those that are not run, and why."""
 
