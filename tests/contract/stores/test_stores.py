@@ -101,7 +101,7 @@ def test_pages_and_items_have_their_tables_and_all_their_fields(
     assert not refused(tmp_path)
 
 
-def test_a_repeat_changes_nothing_and_a_later_attempt_replaces_the_items(
+def test_a_repeat_changes_nothing_and_a_later_fetch_replaces_the_items(
     server: StoreServer, place: str, tmp_path: Path
 ) -> None:
     output = sink(place, "items", tmp_path)
@@ -109,9 +109,20 @@ def test_a_repeat_changes_nothing_and_a_later_attempt_replaces_the_items(
     for _ in range(3):
         output.add(batch)
     assert sorted(row["n"] for row in server.rows(place, "items")) == [1, 2, 3, 4]
+    output.add([item("r1", {"n": 8}), item("r1", {"n": 9})])  # given back by its worker, and fetched again
+    output.disconnect()
+    assert sorted(row["n"] for row in server.rows(place, "items")) == [4, 8, 9]
     output.add([item("r1", {"n": 9}, attempt=1)])
     output.disconnect()
     assert sorted(row["n"] for row in server.rows(place, "items")) == [4, 9]
+
+
+def test_the_items_of_many_requests_are_replaced_at_once(server: StoreServer, place: str, tmp_path: Path) -> None:
+    output = sink(place, "items", tmp_path)
+    output.add([item(f"r{number // 2}", {"n": number}) for number in range(1200)])
+    output.add([item(f"r{number}", {"n": -number}, attempt=1) for number in range(600)])
+    output.disconnect()
+    assert sorted(row["n"] for row in server.rows(place, "items")) == sorted(-number for number in range(600))
 
 
 def test_with_a_key_a_newer_row_replaces_the_older_one(server: StoreServer, place: str, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.model.csv_rows import OTHER_FIELDS
 from gossamer.model.json_codec import encode_value
 from gossamer.sinks.stores.address import StoreAddress
-from gossamer.sinks.stores.rows import ColumnKind, RefusedRow, Row, StoreTable, key_text, split_keyless
+from gossamer.sinks.stores.rows import ColumnKind, RefusedRow, Row, StoreTable, group_sizes, key_text, split_keyless
 
 _REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Bytes of one request from which the next documents go into another one. Up to the 100 MB that a server takes by
@@ -53,7 +53,9 @@ _DYNAMIC: Final = [
 ]  # fmt: skip
 """Mappings of fields that come later: places; and a number whose first value has no fraction may have one later."""
 _STALE_AT_ONCE: Final = 1000
-"""Documents of earlier attempts that are deleted at once. Up to the server's 10,000."""
+"""Documents of earlier fetches that are deleted at once. Up to the server's 10,000."""
+_QUERIES_AT_ONCE: Final = 256
+"""Queries of two clauses that one search joins. The server takes 1,024 clauses by default."""
 
 _REFRESH_SECONDS = 5
 """Longest wait at the end of the work until the documents can be found."""
@@ -200,17 +202,20 @@ class OpenSearchStore:
         return refused
 
     def _delete_stale(self, table: StoreTable, rows: Sequence[Row]) -> None:
-        """Delete the items of an earlier attempt of these requests, which may have found more of them."""
-        counts: dict[str, int] = {}
-        for row in rows:
-            if row.get("_attempt") and row.get(table.parent):
-                counts[row[table.parent]] = max(counts.get(row[table.parent], 0), row["_position"] + 1)
-        if counts:
-            stale = [
-                {"bool": {"filter": [{"term": {table.parent: parent}}, {"range": {"_position": {"gte": count}}}]}}
-                for parent, count in counts.items()
-            ]
-            self._delete_where(table, stale)
+        """Delete the items of an earlier fetch of these requests, which may have found more of them. The next item of
+        a first attempt is looked up by its id, because a search has to refresh the index."""
+        sizes = group_sizes(table, rows)
+        repeated = {row[table.parent] for row in rows if row.get(table.parent) and row.get("_attempt")}
+        next_ids = {f"{parent}-{size}": parent for parent, size in sizes.items() if parent not in repeated}
+        if next_ids:
+            found = self._client.mget(index=table.name, body={"ids": list(next_ids)}, params={"_source": "false"})
+            repeated |= {next_ids[document["_id"]] for document in found["docs"] if document.get("found")}
+        stale = [
+            {"bool": {"filter": [{"term": {table.parent: parent}}, {"range": {"_position": {"gte": sizes[parent]}}}]}}
+            for parent in repeated
+        ]
+        for begin in range(0, len(stale), _QUERIES_AT_ONCE):
+            self._delete_where(table, stale[begin : begin + _QUERIES_AT_ONCE])
 
     def _delete_where(self, table: StoreTable, queries: Sequence[dict[str, Any]]) -> None:
         """Delete the documents for which one of the queries holds."""
@@ -220,9 +225,11 @@ class OpenSearchStore:
             hits = self._client.search(index=table.name, body=body)["hits"]["hits"]
             if not hits:
                 return
-            lines = b"".join(encode_value({"delete": {"_id": hit["_id"]}}) + b"\n" for hit in hits)
-            if self._client.bulk(body=lines, index=table.name, params={"refresh": "true"})["errors"]:
-                raise SinkError(f"{self.address}: old documents of {table.name} cannot be deleted")
+            for index in {hit["_index"] for hit in hits}:  # the name of the table may be an alias of several
+                ids = (hit["_id"] for hit in hits if hit["_index"] == index)
+                lines = b"".join(encode_value({"delete": {"_id": one}}) + b"\n" for one in ids)
+                if self._client.bulk(body=lines, index=index, params={"refresh": "true"})["errors"]:
+                    raise SinkError(f"{self.address}: old documents of {table.name} cannot be deleted")
 
     def _sink_error(self, error: OpenSearchException) -> SinkError:
         """Return the error of a sink that says what the server or the connection said."""

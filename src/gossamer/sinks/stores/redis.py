@@ -19,12 +19,14 @@ from redis.retry import Retry
 from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.model.json_codec import encode_value
 from gossamer.sinks.stores.address import StoreAddress
-from gossamer.sinks.stores.rows import RefusedRow, Row, StoreTable, key_text, split_keyless
+from gossamer.sinks.stores.rows import RefusedRow, Row, StoreTable, group_sizes, key_text, split_keyless
 
 _REQUEST_BYTES: Final = 8 * 1024 * 1024
 """Bytes of one request from which the next rows go into another one. More take memory."""
 _FIELDS_AT_ONCE: Final = 1000
 """Fields that are read or deleted at once."""
+_FIELDS_AT_FIRST: Final = 4
+"""Fields of each request that are deleted at first, of items that are rarely there. More cost time in each write."""
 _POLICIES_THAT_DELETE: Final = ("allkeys-", "volatile-")
 """Beginnings of the server's policies by which it deletes keys when its memory is full. Redis's: fixed."""
 
@@ -122,18 +124,18 @@ class RedisStore:
         pipeline.execute()
 
     def _delete_stale(self, table: StoreTable, rows: Sequence[Row]) -> None:
-        """Delete the items of an earlier attempt of these requests, which may have found more of them. They are
-        numbered without gaps."""
-        counts: dict[str, int] = {}
-        for row in rows:
-            if row.get("_attempt") and row.get(table.parent):
-                counts[row[table.parent]] = max(counts.get(row[table.parent], 0), row["_position"] + 1)
-        for parent, count in counts.items():
-            deleted = 1
-            while deleted:
-                names = [f"{parent}-{count + number}" for number in range(_FIELDS_AT_ONCE)]
-                deleted = self._client.hdel(table.name, *names)
-                count += _FIELDS_AT_ONCE
+        """Delete the items of an earlier fetch of these requests, which may have found more of them. They are numbered
+        without gaps."""
+        first, sizes = _FIELDS_AT_FIRST, group_sizes(table, rows)
+        while sizes:
+            pipeline = self._client.pipeline(transaction=False)
+            for parent, size in sizes.items():
+                pipeline.hdel(table.name, *(f"{parent}-{number}" for number in range(size, size + first)))
+            deleted = pipeline.execute()
+            sizes = {
+                parent: size + first for (parent, size), count in zip(sizes.items(), deleted, strict=True) if count
+            }
+            first = _FIELDS_AT_ONCE
 
     def _delete_where(self, table: StoreTable, matches: Callable[[bytes], bool]) -> None:
         """Delete the rows whose JSON matches. Rows that are written meanwhile may stay."""

@@ -112,6 +112,16 @@ def items_table(name: str, key: tuple[str, ...]) -> StoreTable:
     return StoreTable(name or "items", key or ITEM_KEYS, columns, parent, "_crawlid", may_lack_key=not key)
 
 
+def group_sizes(table: StoreTable, rows: Iterable[Row]) -> dict[str, int]:
+    """Return, by group of these rows (see `StoreTable.parent`), the position after its last one. In a store, rows from
+    there on are those of an earlier fetch that found more."""
+    sizes: dict[str, int] = {}
+    for row in rows:
+        if parent := row.get(table.parent):
+            sizes[parent] = max(sizes.get(parent, 0), row["_position"] + 1)
+    return sizes
+
+
 class RefusedRow(NamedTuple):
     """A row that a store will never take."""
 
