@@ -32,8 +32,10 @@ _BEFORE = {
         echo '<p>A page. <img src="/a.png"> <a href="/b.pdf">a</a>' > site/index.html""",
     "howto/lost-frontier.md": """gossamer crawl https://example.com --rate 5/1 -o docs.jsonl
         sed -i 20q docs.jsonl; rm -r .gossamer""",
+    "howto/performance.md": """gossamer crawl https://example.com --rate 100/1 --crawl-id prices -o prices.csv
+        gossamer bench --pipeline block --pipeline-time 0.1 --items 200 > scrapy.log""",
 }
-"""What a page takes for granted: files of the reader's site, and a crawl whose frontier has been lost."""
+"""What a page takes for granted: files of the reader's site, or a crawl that lost its frontier or was slow."""
 _WEB = "python -m gossamer.fakeweb --port 8080 --hosts 1 --pages 30 --page-bytes 2000"
 """The practice site of a page that starts none."""
 _WEBS = {"howto/assets.md": "python -m http.server 8080 --directory site"}
@@ -74,6 +76,7 @@ def test_every_reason_is_for_a_command_and_names_files_that_exist(page: str) -> 
     "howto/install.md",
     "howto/lost-frontier.md",
     "howto/outputs.md",
+    "howto/performance.md",
     "howto/politely.md",
     "howto/proxy.md",
     "howto/report.md",

@@ -109,6 +109,8 @@ class Shell:
         """`swaps`: texts of the page, such as ports, and what stands for them here."""
         self.folder = folder
         self._swaps = swaps
+        self.printed = folder / ".printed"
+        """What the running command has printed so far."""
         self._state = folder / ".shell"
         self._state.write_text("")
         (folder / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\n")
@@ -157,25 +159,28 @@ class Shell:
         script = (
             f'set -a\n. {self._state}\ncd "$PWD"\n{self.here(command)}\ncode=$?\nexport -p > {self._state}\nexit $code'
         )
-        with subprocess.Popen(
-            ["bash", "-c", script],
-            cwd=self.folder,
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as process:
+        with (
+            self.printed.open("w") as output,
+            subprocess.Popen(
+                ["bash", "-c", script],
+                cwd=self.folder,
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            ) as process,
+        ):
             try:
                 if until is not None:
                     wait_until(until, f"the time to interrupt {command}")
                     os.killpg(process.pid, signal.SIGINT)
-                printed, errors = process.communicate(typed, timeout=300)
+                _, errors = process.communicate(typed, timeout=300)
             except BaseException:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
-        return Done(process.args, process.returncode, printed, errors)
+        return Done(process.args, process.returncode, self.printed.read_text(), errors)
 
     def missing(self, typed: Typed, done: Done) -> list[str]:
         """Return the lines that the page shows and the command did not print."""

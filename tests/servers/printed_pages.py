@@ -74,7 +74,7 @@ LEFT: dict[str, dict[str, str]] = {
         "GOSSAMER_CRAWL__OUTPUT=ftp": _OF_READER,
         "gossamer crawl https://example.com -o s3": _OF_READER,
     },
-    "howto/performance.md": {"": "measures for minutes; `make bench-cases` runs them"},
+    "howto/performance.md": {},
     "howto/pipelines.md": {"": "tests/unit/docs/test_pipelines_page.py runs its code"},
     "howto/politely.md": {"gossamer crawl https://example.com": _REAL_SITE},
     "howto/production.md": {"": "needs a cluster; tests/unit/deploy checks the files"},
@@ -123,7 +123,7 @@ LEFT: dict[str, dict[str, str]] = {
 }
 """Every page with commands: beginnings of those that are not run, and why."""
 
-LONG: frozenset[str] = frozenset()
+LONG = frozenset({"howto/performance.md"})
 """Pages whose commands take more than a few seconds of CPU: `make printed` runs them, and `make test` does not."""
 PORTS = re.compile(r"(?:--port |http\.server |\.test:|localhost:|127\.0\.0\.1:)(\d{4,5})\b")
 
@@ -149,7 +149,7 @@ def check(shell: Shell, typed: Typed, *, answer: str = "") -> str:
     shown_file = shell.folder / typed.command.removeprefix("cat ")
     if typed.command.startswith("cat ") and not shown_file.exists():  # the reader has written it
         shown_file.write_text(shell.here("".join(f"{line}\n" for line in typed.shown)))
-    done = shell.run(typed.command, typed=answer, until=_has_fetched(shell) if typed.is_interrupted else None)
+    done = shell.run(typed.command, typed=answer, until=_has_begun(shell) if typed.is_interrupted else None)
     said = f"{typed.command}\n{done.stdout}{done.stderr}"
     assert shell.missing(typed, done) == [], said
     shows_an_error = any(line.startswith("gossamer: ") for line in typed.shown)
@@ -157,8 +157,12 @@ def check(shell: Shell, typed: Typed, *, answer: str = "") -> str:
     return done.stdout
 
 
-def _has_fetched(shell: Shell) -> Callable[[], bool]:
-    return lambda: any(path.read_text().count("\n") > 1 for path in shell.folder.glob("*.jsonl"))
+def _has_begun(shell: Shell) -> Callable[[], bool]:
+    """Whether the running command has printed something, or a crawl has fetched pages."""
+    return lambda: (
+        bool(shell.printed.stat().st_size)
+        or any(path.read_text().count("\n") > 1 for path in shell.folder.glob("*.jsonl"))
+    )
 
 
 def swaps_of(commands: Iterable[Typed]) -> dict[str, str]:
