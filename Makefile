@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 EXTENSION_STAMP := $(VENV)/.installed-extension
 EXTENSION_SOURCES := native/pyproject.toml native/Cargo.toml native/crates.lock native/build_backend.py $(wildcard native/src/*.rs)
 
-.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster bench-recrawl chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds versions analytics analytics-programs docs dist release chart images pythons proofs kafka lock clean
+.PHONY: setup demo test check bench bench-text bench-files bench-jobs bench-pending bench-pipelines bench-builds bench-browser bench-rendering bench-cases bench-view bench-dashboard bench-cluster bench-recrawl chaos scale politeness hostile soak links jobs schedules stores recrawls rebuilds versions analytics analytics-programs docs dist release chart images pythons first-commands proofs kafka lock clean
 
 setup: $(STAMP)  ## Make .venv with everything in it; quick when nothing changed.
 	@[[ "$(MAKECMDGOALS)" != *setup* ]] || echo "$(VENV) is ready. Next: source $(BIN)/activate, then gossamer demo"
@@ -151,10 +151,13 @@ chart:  ## Check the Helm chart with helm and the types of the Kubernetes API, a
 images: setup  ## Execute the steps of the Dockerfile in folders, and try the images (root on Linux with debootstrap; no daemon): TARGET=gossamer, platform or browser.
 	nice $(BIN)/python -m tools.image $(or $(TARGET),gossamer)
 
+first-commands: setup  ## The README's first commands in fresh folders with Python 3.11, 3.13 and 3.14 (root on Linux with debootstrap): a minute each.
+	$(BIN)/python -m tests.first_commands $(ARGS)
+
 pythons: setup  ## The unit suite and whole commands on Python 3.13 and 3.14, in Debians made by debootstrap (root): some minutes each (ARGS="3.13 -- tests/unit/policy").
 	nice tools/pythons $(ARGS)
 
-proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs, schedules, stores, recrawls and rebuilds runs into the documentation.
+proofs: setup  ## Adopt the verdicts of the last chaos, politeness, hostile, soak, scale, jobs, schedules, stores, recrawls, rebuilds, images and first-commands runs into the documentation.
 	$(BIN)/python -m tests.proof adopt
 
 kafka: setup  ## A Kafka broker to try things with, until Ctrl-C (needs Java and Maven).

@@ -4,7 +4,7 @@ python -m tools.image gossamer | platform | browser
 Needs root on Linux, debootstrap and a package index. The base is Debian's own Python instead of the official image,
 which has the same version of both. Each stage is a layer of an overlay file system in .cache/image; one whose steps and
 files have not changed is reused. Commands are tried as the image's user, on a root that cannot be written, without a
-network.
+network. The verdict, with the size, is a proof (tests/proof.py); a release wants one of each target, of the same steps.
 """
 
 import argparse
@@ -17,8 +17,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests import proof
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
@@ -86,6 +89,17 @@ def stages(text: str) -> dict[str, Stage]:
         else:
             stage.instructions.append((instruction, rest))
     return found
+
+
+def steps(root: Path) -> str:
+    """Return the hash of the Dockerfile of a checkout, without comments, of what a builder gets, and of the lock files
+    that it copies: of all that decides what the images have beside Gossamer."""
+    text = (root / "deploy" / "Dockerfile").read_text()
+    digest = hashlib.sha256(re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).encode())
+    locks = sorted(set(re.findall(r"requirements-[a-z]+\.lock", text)))
+    for name in ("deploy/Dockerfile.dockerignore", *locks):
+        digest.update(name.encode() + b"\0" + (root / name).read_bytes())
+    return digest.hexdigest()
 
 
 class Image:
@@ -238,21 +252,37 @@ def main() -> int:
     if os.geteuid():
         print("Only root can mount the layers of an image.", file=sys.stderr)
         return 1
-    image = Image(ROOT / ".cache" / "image", stages(DOCKERFILE.read_text()))
+    began, made_of, size, failures = time.monotonic(), steps(ROOT), 0, []
     try:
-        stage = image.build(target)
-        entry = json.loads(stage.settings["ENTRYPOINT"])
-        for arguments in TRIED[target]:
-            image.try_out(stage, [*entry, *shlex.split(arguments)] if arguments else _default(stage))
-        if target == "browser":
-            image.try_out(stage, [*entry[:-1], "/opt/gossamer/bin/python", "-c", _RENDERS])
+        size = _build_and_try(target)
     except subprocess.CalledProcessError as error:
-        print(f"A step failed with {error.returncode}.", file=sys.stderr)
-        return 1
+        failures.append(f"A step failed with {error.returncode}.")
+        print(failures[0], file=sys.stderr)
+    proof.write(
+        f"image-{target}",
+        title=f"the image {target}, built and tried on a root that cannot be written",
+        showed=f"{size:,} MB besides Debian's Python",
+        seconds=time.monotonic() - began,
+        failures=failures,
+        figures={"megabytes": size, "steps": made_of},
+    )
+    return 1 if failures else 0
+
+
+def _build_and_try(target: str) -> int:
+    """Build the image, try its commands, and return its size besides the base image, in megabytes. Raises
+    CalledProcessError for a step or a command that fails."""
+    image = Image(ROOT / ".cache" / "image", stages(DOCKERFILE.read_text()))
+    stage = image.build(target)
+    entry = json.loads(stage.settings["ENTRYPOINT"])
+    for arguments in TRIED[target]:
+        image.try_out(stage, [*entry, *shlex.split(arguments)] if arguments else _default(stage))
+    if target == "browser":
+        image.try_out(stage, [*entry[:-1], "/opt/gossamer/bin/python", "-c", _RENDERS])
     own = stage.layers[:-1]
     size = subprocess.run(["du", "-csm", *own], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[-2]
     print(f"{target}: {size} MB besides the base image")
-    return 0
+    return int(size)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from tools import image
+
 VERSION_PLACES = {
     "src/gossamer/__init__.py": ['__version__ = "{}"'],
     "pyproject.toml": ['version = "{}"'],
@@ -83,6 +85,7 @@ class Release:
             self._wrong_changes(),
             self._wrong_pages(),
             self._stale_proofs(),
+            self._changed_images(),
         )
         return [line for lines in found for line in lines]
 
@@ -157,9 +160,7 @@ class Release:
 
     def _stale_proofs(self) -> list[str]:
         files = sorted((self.root / "docs" / "proofs").glob("*.json"))
-        stale = (
-            [] if files else ["docs/proofs has no proofs. Run the programs, for example make chaos; then make proofs."]
-        )
+        stale: list[str] = []
         by_program: dict[tuple[str, str], list[str]] = {}
         for file in files:
             proof = msgspec.json.decode(file.read_bytes())
@@ -173,6 +174,16 @@ class Release:
             proofs = f"The proof {names[0]}" if len(names) == 1 else f"Each of the proofs {', '.join(names)}"
             stale.append(f"{proofs} {why}. Run {command}, then make proofs.")
         return stale
+
+    def _changed_images(self) -> list[str]:
+        steps = image.steps(self.root)
+        wrong = []
+        for target in image.TRIED:
+            file = self.root / "docs" / "proofs" / f"image-{target}.json"
+            if not file.exists() or msgspec.json.decode(file.read_bytes())["figures"]["steps"] != steps:
+                wrong.append(target)
+        todo = "Run make images TARGET=… for each, then make proofs."
+        return [f"The Dockerfile, as it is, was not built for {', '.join(wrong)}. {todo}"] if wrong else []
 
     def _replace_line(self, path: str, old: str, new: str) -> None:
         text = re.sub(rf"^{re.escape(old)}", lambda _: new, self._read(path), count=1, flags=re.MULTILINE)
@@ -210,6 +221,7 @@ def main(arguments: list[str] | None = None, root: Path = Path(__file__).parents
         return 1 if missing else 0
     # `make` gives its variables to every make below it, where ARGS has another meaning.
     environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "ARGS")}
+    environment["WHEEL"] = "released"  # what tests/servers/wheel installs
     for command in tests:
         print(f"step: {command}", flush=True)
         if subprocess.run(command.split(), cwd=root, env=environment, check=False).returncode or release.missing():

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from gossamer import __version__
+from tools import image
 from tools.release import VERSION_PLACES, main
 
 ROOT = Path(__file__).parents[3]
@@ -21,12 +22,15 @@ _FILES = {
     "pyproject.toml": 'version = "0.1.0"\npython_version = "0.1.0"\nrepository = "https://code.example/gossamer"\n',
     "CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- Crawls.\n",
     "Makefile": f".PHONY: test docs versions\ntest docs versions:\n\t@echo $@ $(ARGS) >> {_LOG}\n",
-    "tests/servers/wheel": f"echo wheel >> {_LOG}\n",
+    "tests/servers/wheel": f"echo $WHEEL-wheel >> {_LOG}\n",
     "tools/__init__.py": "",
     "tools/reference.py": f"print('reference', file=open('{_LOG}', 'a'))\n",
     "README.md": "pip install /path/to/the/checkout/fakeweb\n",
     "docs/page.md": "agent gossamer/0.1.0\n",
     "docs/adr/0001.md": "It was gossamer 0.1.0.\n",
+    "deploy/Dockerfile": "FROM python\nCOPY requirements-image.lock ./\n",
+    "deploy/Dockerfile.dockerignore": "*\n",
+    "requirements-image.lock": "one==1\n",
     ".gitignore": f"{_LOG}\n__pycache__/\n",
 }
 
@@ -43,7 +47,13 @@ def _change(folder: Path, path: str, text: str) -> None:
 
 
 def _prove(folder: Path, commit: str) -> None:
-    _change(folder, "docs/proofs/chaos.json", msgspec.json.encode({"commit": commit, "command": "make chaos"}).decode())
+    proof = {"commit": commit, "command": "make chaos", "figures": {"steps": image.steps(folder)}}
+    for name in ("chaos", *(f"image-{target}" for target in image.TRIED)):
+        path = folder / "docs/proofs" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.encode(proof))
+    _git(folder, "add", ".")
+    _git(folder, "commit", "--message", "Prove")
 
 
 @pytest.fixture
@@ -78,7 +88,7 @@ def test_a_release_sets_the_version_in_all_places_and_tags_what_it_tested(reposi
 
 def test_the_first_release_may_have_the_version_that_is_there(repository: Path) -> None:
     assert main(["0.1.0", "--skip-tests"], repository) == 0
-    assert (repository / _LOG).read_text().split() == ["wheel", "docs", "reference"]
+    assert (repository / _LOG).read_text().split() == ["released-wheel", "docs", "reference"]
     assert _git(repository, "tag") == "v0.1.0"
 
 
@@ -87,7 +97,7 @@ def test_a_later_release_is_tried_beside_the_last_one(repository: Path) -> None:
     (repository / _LOG).unlink()
     _change(repository, "CHANGELOG.md", "## [Unreleased]\n\n- More.\n")
     assert main(["0.1.1", "--skip-tests"], repository) == 0
-    assert (repository / _LOG).read_text().split() == ["wheel", "docs", "versions", "reference"]
+    assert (repository / _LOG).read_text().split() == ["released-wheel", "docs", "versions", "reference"]
 
 
 def test_the_arguments_of_make_are_those_of_the_release_alone(
@@ -103,7 +113,7 @@ def test_the_arguments_of_make_are_those_of_the_release_alone(
     program.write_text("\n".join([*lines, "sys.exit(main(sys.argv[1:], Path.cwd()))", ""]))
     _change(repository, "Makefile", f"{_FILES['Makefile']}release:\n\t@{sys.executable} {program} $(VERSION) $(ARGS)\n")
     subprocess.run(["make", "--silent", "release", "VERSION=0.1.0", "ARGS=--skip-tests"], cwd=repository, check=True)
-    assert (repository / _LOG).read_text().splitlines() == ["wheel", "docs", "reference"]
+    assert (repository / _LOG).read_text().splitlines() == ["released-wheel", "docs", "reference"]
 
 
 @pytest.mark.parametrize("failing", ["tools.reference", "commit", "tag"])
@@ -149,11 +159,14 @@ _SPOILT: dict[str, Callable[[Path], object]] = {
         ),
     ),
     "first release is one page": lambda folder: _change(folder, "CHANGELOG.md", "## [Unreleased]\n" + "- A\n" * 101),
-    "chaos is 2 commits of the code old (at most 1). Run make chaos": _old_proofs,
-    "chaos is of a commit that is not in the history": lambda folder: _prove(folder, "0" * 40),
-    "has no proofs": lambda folder: (
-        _git(folder, "rm", "--quiet", "docs/proofs/chaos.json") + _git(folder, "commit", "--message", "No proofs")
+    "as it is, was not built for gossamer, platform, browser. Run": lambda folder: _change(
+        folder, "requirements-image.lock", "one==2\n"
     ),
+    "as it is, was not built for browser. Run": lambda folder: (
+        _git(folder, "rm", "--quiet", "docs/proofs/image-browser.json") + _git(folder, "commit", "--message", "None")
+    ),
+    "image-platform is 2 commits of the code old (at most 1). Run make chaos": _old_proofs,
+    "image-platform is of a commit that is not in the history": lambda folder: _prove(folder, "0" * 40),
 }
 
 
@@ -165,7 +178,9 @@ def test_old_proofs_of_one_program_are_one_line(repository: Path, capsys: pytest
     _old_proofs(repository)
     assert main(["0.2.0", "--proof-commits", "1", "--dry-run"], repository) == 1
     [line] = [line for line in capsys.readouterr().out.splitlines() if "commits of the code old" in line]
-    assert line.startswith("missing: Each of the proofs chaos, scale is 2 commits")
+    assert line.startswith(
+        "missing: Each of the proofs chaos, image-browser, image-gossamer, image-platform, scale is 2"
+    )
 
 
 @pytest.mark.parametrize("reason", _SPOILT)
