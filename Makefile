@@ -133,7 +133,8 @@ analytics-programs:
 	@$(PYTHON) -m examples.analytics.setup
 
 docs: .cache/docs/.installed  ## The documentation as a site with search, in .cache/site.
-	NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --quiet
+	@echo "docs: Building the site (10 to 30 seconds)"
+	@NO_MKDOCS_2_WARNING=1 .cache/docs/bin/mkdocs build --quiet && echo "docs: done in $$SECONDS s"
 	@echo "Open .cache/site/index.html; with search: $(PYTHON) -m http.server -d .cache/site -b 127.0.0.1, then http://127.0.0.1:8000"
 
 .cache/docs/.installed: requirements-docs.lock
@@ -170,6 +171,7 @@ PINS := sed -E 's/ *--hash=.*//; s/ *\\$$//' requirements.lock
 IMAGE_EXTRAS := service kafka parquet fsspec s3 text xpath dates prices postgresql mysql opensearch redis session cron http2
 
 lock:  ## Pin every dependency with hashes and no addresses (needs uv and cargo).
+	@echo "lock: Resolving the packages of each lock file (some seconds each)"$(eval began := $(shell date +%s))
 	$(LOCK) pyproject.toml --all-extras --group dev -o requirements.lock
 	$(LOCK) pyproject.toml --group build --constraint <($(PINS)) -o requirements-demo.lock
 	$(LOCK) pyproject.toml $(addprefix --extra ,$(IMAGE_EXTRAS)) --constraint <($(PINS)) -o requirements-image.lock
@@ -181,6 +183,7 @@ lock:  ## Pin every dependency with hashes and no addresses (needs uv and cargo)
 	$(LOCK) --python-version 3.11 bench/peers/browsers.in -o bench/peers/browsers.lock
 	$(PYTHON) native/build_backend.py lock native
 	$(BIN)/python -m tools.third_party
+	@echo "lock: done in $$(($$(date +%s) - $(began))) s"
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
