@@ -14,6 +14,7 @@ from gossamer.extras import install_advice
 from gossamer.model.json_codec import encode_lines
 from gossamer.model.record import ItemRecord, PageRecord
 from gossamer.sinks.jsonl import read_records
+from gossamer.storage.files import unfinished
 from tests.servers.program import python
 
 HEAD = "<html lang=en><head><title>Nr {0}</title></head>"
@@ -123,6 +124,15 @@ def test_an_existing_output_is_replaced_with_force(records: Path) -> None:
     (records.parent / "out.jsonl").write_text("mine")
     assert text(records.parent, "pages.jsonl", "-o", "out.jsonl", "-f").returncode == 0
     assert len(list(read_records(records.parent / "out.jsonl"))) == 21
+
+
+def test_an_output_that_another_command_writes_is_refused(records: Path) -> None:
+    with unfinished(records.parent / "out.jsonl") as part:
+        part.write_text("half")
+        done = text(records.parent, "pages.jsonl", "-o", "out.jsonl")
+        assert done.returncode == 2
+        assert "out.jsonl is being written by another command" in done.stderr
+        assert part.read_text() == "half"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

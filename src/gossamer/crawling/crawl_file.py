@@ -7,6 +7,7 @@ import io
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, cast
@@ -18,7 +19,7 @@ from gossamer.errors import BadInput
 from gossamer.frontier.exported import VERSION, ExportedLine, ExportEnd, ExportHeader
 from gossamer.model.json_codec import encode_value
 from gossamer.sinks.framing import GZIP_MAGIC, ZSTD_MAGIC
-from gossamer.storage.files import flush
+from gossamer.storage.files import flush, unfinished
 
 ENDINGS = (".gz", ".zst")
 """Endings of files that can be written: the last one selects the compression."""
@@ -36,13 +37,15 @@ class CrawlFileWriter:
         if not path.name.endswith(ENDINGS):
             raise BadInput(f"{path} names no compression. Write, for example, {path}.zst or {path}.gz.")
         self._path = path
-        self._part = path.with_name(f".{path.name}.part")
         self._hash = hashlib.sha256()
         self.lines = 0
         """Lines that were written."""
+        self._stack = ExitStack()
         try:
-            descriptor = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            self._part = self._stack.enter_context(unfinished(path))
+            descriptor = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
+            self._stack.close()
             raise BadInput(f"{path} cannot be written: {error.strerror}") from None
         self._file = os.fdopen(descriptor, "wb")
         if path.name.endswith(".gz"):
@@ -67,10 +70,9 @@ class CrawlFileWriter:
             if error is None:
                 os.replace(self._part, self._path)
         except OSError as fault:
-            self._part.unlink(missing_ok=True)
             raise BadInput(f"{self._path} cannot be written: {fault.strerror}") from None
-        if error is not None:
-            self._part.unlink(missing_ok=True)
+        finally:
+            self._stack.close()
 
     def write(self, line: ExportedLine) -> None:
         """Write a line."""

@@ -33,6 +33,7 @@ from gossamer.report.records import PageFacts, RecordFile
 from gossamer.report.store import PageStore
 from gossamer.report.tables import derive
 from gossamer.sinks.append import check_folder
+from gossamer.storage.files import write_whole
 from gossamer.web.html import Templates
 
 MARKER = "<!-- Gossamer report -->"
@@ -76,11 +77,9 @@ def check_target(path: Path, inputs: Sequence[Path]) -> None:
 
 def write_page(path: Path, page: str) -> None:
     """Write the page at once, so that a reader never sees half of it. Raises SinkError."""
-    part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(page, encoding="utf-8")
-        part.replace(path)
+        write_whole(path, page.encode())
     except OSError as error:
         raise SinkError(f"{path}: {error.strerror}") from None
 

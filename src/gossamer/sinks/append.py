@@ -23,7 +23,7 @@ from gossamer.errors import SinkError, SinkFull
 from gossamer.model.record import Output
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.framing import FileFormat, Framing, read_at
-from gossamer.storage.files import flush, flush_folder, make_folder
+from gossamer.storage.files import flush, flush_folder, is_at, make_folder
 
 _ENTRY = struct.Struct("<QQQ")
 """Stored form of a `_LedgerEntry`. Fixed: a run that is resumed continues its ledger."""
@@ -374,14 +374,6 @@ def _open(path: Path) -> int:
         fd = os.open(path, flags | os.O_CREAT, 0o666)
         flush_folder(path.parent)
         return fd
-
-
-def is_at(fd: int, path: Path) -> bool:
-    """Return whether the open file is still the one at `path`."""
-    try:
-        return os.path.samestat(os.fstat(fd), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _write(fd: int, packed: bytes) -> None:

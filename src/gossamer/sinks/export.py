@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
@@ -33,7 +32,7 @@ from gossamer.sinks.stores.address import StoreAddress, is_store
 from gossamer.sinks.tables import BEGIN_OF_ARRAY, END_OF_ARRAY, PAGE_COLUMNS, CsvRows, find_columns, json_element
 from gossamer.sinks.warc import rebuilt_exchange
 from gossamer.storage import sqlite
-from gossamer.storage.files import flush, flush_folder, make_folder
+from gossamer.storage.files import flush, flush_folder, make_folder, unfinished
 
 Kind = Literal["pages", "items", "all"]
 
@@ -107,11 +106,9 @@ def export_file(source: Source, target: Path, ending: str, options: ExportOption
         raise BadInput(f"{target} is a folder. Name a file in it.")
     if target.exists() and not replace:
         raise BadInput(f"{target} exists. Name another file, or replace it with -f.")
-    part = target.with_name(f".{target.name}.part")
     with translate_os_errors(target):
         make_folder(target.absolute().parent)
-        part.unlink(missing_ok=True)
-        try:
+        with unfinished(target) as part:
             if ending in SQLITE:
                 exported = _Export(source, ending, options).to_database(part)
             else:
@@ -125,9 +122,6 @@ def export_file(source: Source, target: Path, ending: str, options: ExportOption
                 sqlite.delete_side_files(target)
             part.replace(target)
             flush_folder(target.absolute().parent)
-        finally:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
     return exported
 
 

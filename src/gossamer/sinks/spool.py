@@ -11,7 +11,6 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,12 +22,12 @@ from gossamer.errors import BadInput, SinkError, SinkFull
 from gossamer.extras import install_advice
 from gossamer.model.json_codec import encode_value
 from gossamer.model.record import ItemRecord, Output, PageRecord
-from gossamer.sinks.append import AppendFile, is_at, translate_os_errors
+from gossamer.sinks.append import AppendFile, translate_os_errors
 from gossamer.sinks.base import SinkThread
 from gossamer.sinks.framing import FileFormat, Framing
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.remote import RemoteFile
-from gossamer.storage.files import flush, flush_folder, make_folder
+from gossamer.storage.files import flush, flush_folder, make_folder, unfinished
 
 _COPIED_BYTES = 1 << 20
 """Bytes that are copied or compared at once. More take memory, fewer take longer."""
@@ -154,31 +153,10 @@ def finish_local(target: Path, build: Build, spool: Path) -> None:
     neither takes the place of records that the other added."""
     with translate_os_errors(target):
         make_folder(target.parent)
-        with _own_part(target) as out:
+        with unfinished(target, waits=True) as out:
             if build(target if target.exists() else None, spool, out):
                 out.replace(target)
                 flush_folder(target.parent)
-
-
-@contextmanager
-def _own_part(target: Path) -> Iterator[Path]:
-    """Context with a file beside `target` that no other process has in such a context meanwhile. It is deleted at the
-    end, unless it was renamed. The lock is `flock` on the file: a killed process leaves the file, not the lock."""
-    part = target.with_name(f".{target.name}.part")
-    while True:
-        fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            if not is_at(fd, part):  # renamed or deleted by the process that had the lock
-                continue
-            try:
-                yield part
-            finally:
-                if is_at(fd, part):  # not after the rename: another process may have made the next one
-                    part.unlink()
-            return
-        finally:
-            os.close(fd)
 
 
 def finish_remote(remote: RemoteFile, build: Build, spool: Path) -> None:

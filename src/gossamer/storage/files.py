@@ -2,9 +2,14 @@
 
 import fcntl
 import os
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from gossamer.errors import BadInput
 
 _COPY_BYTES = 1024 * 1024
 """Bytes that are copied at a time."""
@@ -37,6 +42,55 @@ def write_whole(
         new.unlink(missing_ok=True)
     if flushes_folder:
         flush_folder(path.parent)
+
+
+@contextmanager
+def unfinished(target: Path, *, waits: bool = False) -> Iterator[Path]:
+    """Yield the path under which a file is written until it is complete, when the caller renames it: in a hidden folder
+    beside `target`, which no other process has meanwhile. What a killed process left there is deleted.
+
+    `waits`: wait while another process writes the file. Otherwise, BadInput is raised. Raises OSError.
+    """
+    folder = target.absolute().with_name(f".{target.name}.part")
+    try:
+        lock = _locked(folder / f"{target.name}.lock", waits=waits)
+    except BlockingIOError:
+        raise BadInput(f"{target} is being written by another command. Wait, or name another file.") from None
+    try:
+        for left in folder.glob("*"):
+            if not left.name.endswith(".lock"):
+                left.unlink()
+        yield folder / target.name
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked(path: Path, *, waits: bool) -> int:
+    """Make a file and its folder, and return its descriptor, which has the lock. Raises BlockingIOError if another
+    process has it, and OSError."""
+    while True:
+        path.parent.mkdir(exist_ok=True)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:  # the process that had the lock has deleted the folder
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        if is_at(fd, path):
+            return fd
+        os.close(fd)
+
+
+def is_at(fd: int, path: Path) -> bool:
+    """Return whether the open file is still the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def flush(fd: int) -> None:

@@ -261,6 +261,19 @@ def test_what_a_killed_writer_left_is_not_taken_back_in_the_file_that_replaces_i
     assert numbers_in(out) == list(range(501))
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".sqlite"])
+def test_a_file_that_another_export_writes_is_not_written(tmp_path, records, ending):
+    source, target = written(tmp_path / "a.jsonl", records), tmp_path / f"out{ending}"
+
+    def meet(_: int) -> None:
+        with pytest.raises(BadInput, match="is being written by another command"):
+            export(source, target)
+
+    export(source, target, on_progress=meet)
+    assert len(list(Source(target).outputs())) == len(records)
+    assert {path.name for path in tmp_path.iterdir()} == {source.name, target.name}
+
+
 def test_a_large_array_is_read_in_pieces(tmp_path, monkeypatch):
     elements = [{"page_url": "u", "text": "x" * 70_000, "n": number} for number in range(60)]
     (tmp_path / "a.json").write_text(json.dumps(elements, indent=2))

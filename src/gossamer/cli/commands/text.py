@@ -8,12 +8,12 @@ import asyncio
 import base64
 import json as json_module
 import os
-import shutil
 import sys
 import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,6 +35,7 @@ from gossamer.sinks.base import Fanout, Sink
 from gossamer.sinks.open import check_outputs, is_local, local_path, open_sinks
 from gossamer.sinks.read import BODIES, TORN, Source
 from gossamer.sinks.tables import TableOptions
+from gossamer.storage.files import unfinished
 from gossamer.wiring.plan import content_options
 from gossamer.wiring.worker import content_limits
 from gossamer.worker.records import item_record
@@ -140,40 +141,32 @@ class _TextExtraction:
                 raise BadInput(f"-o: {target} exists. Name another file, or replace it with -f.")
         if new := [output for output in outputs if not is_local(output.path) or not local_path(output.path).exists()]:
             check_outputs(new, tables=tables)
-        folders: list[Path] = []
-        try:
-            destinations = [self._unfinished(output, folders) for output in outputs]
-            with (
-                tempfile.TemporaryDirectory(prefix="gossamer-text-") as spool,
-                Interruption(None, terminal.say) as interruption,
-            ):
-                interruption.message_before_work = "nothing was written"
-                sink = Fanout(open_sinks(destinations, spool_dir=Path(spool), tables=tables))
-                try:
-                    await self._extract(sink)
-                finally:
-                    await sink.close()
-                for output, destination in zip(outputs, destinations, strict=True):
-                    if is_local(output.path):
-                        _publish(local_path(destination.path), local_path(output.path))
-        finally:
-            for folder in folders:
-                shutil.rmtree(folder, ignore_errors=True)
+        with (
+            ExitStack() as parts,
+            tempfile.TemporaryDirectory(prefix="gossamer-text-") as spool,
+            Interruption(None, terminal.say) as interruption,
+        ):
+            interruption.message_before_work = "nothing was written"
+            destinations = [self._unfinished(output, parts) for output in outputs]
+            sink = Fanout(open_sinks(destinations, spool_dir=Path(spool), tables=tables))
+            try:
+                await self._extract(sink)
+            finally:
+                await sink.close()
+            for output, destination in zip(outputs, destinations, strict=True):
+                if is_local(output.path):
+                    _publish(local_path(destination.path), local_path(output.path))
 
-    def _unfinished(self, output: Destination, folders: list[Path]) -> Destination:
-        """Return where a file is written until it is complete: in a folder beside it."""
+    def _unfinished(self, output: Destination, parts: ExitStack) -> Destination:
+        """Return where a file is written until it is complete."""
         if not is_local(output.path):
             return output
         target = local_path(output.path)
         try:
             target.absolute().parent.mkdir(parents=True, exist_ok=True)
-            folder = target.absolute().parent / f".{target.name}.part"
-            shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed
-            folder.mkdir()
+            return Destination(str(parts.enter_context(unfinished(target))), output.records)
         except OSError as error:
             raise BadInput(f"-o: {target} cannot be written: {error.strerror}") from None
-        folders.append(folder)
-        return Destination(str(folder / target.name), output.records)
 
     async def _extract(self, sink: Sink) -> None:
         """Extract the content of all pages in a pool of processes, and write it in the order of the records."""
