@@ -45,7 +45,7 @@ test: setup
 endif
 
 printed: setup  ## Commands of the documentation, as printed, also those that take minutes (ARGS="render or analyse": these pages).
-	$(BIN)/pytest -v -m "" $(if $(ARGS),-k "$(ARGS)") tests/integration/test_printed_*.py
+	$(BIN)/pytest -v -m "" $(if $(ARGS),-k "$(ARGS)") tests/integration/{,render/}test_printed_*.py
 
 bench-text: setup  ## What --markdown costs, and what it does to another crawl beside it.
 	$(BIN)/python -m bench.text $(ARGS)

@@ -20,7 +20,11 @@ _PRACTICE = "gossamer crawl http://site0.test:8080/ --resolve site0.test:127.0.0
 
 
 LEFT: dict[str, dict[str, str]] = {
-    "../README.md": {"python3 -m venv": _INSTALLS, "pip": _INSTALLS, "gossamer crawl https://example.com": _REAL_SITE},
+    "../README.md": {
+        "python3 -m venv": _INSTALLS,
+        "GOSSAMER_NATIVE=0 pip": _INSTALLS,
+        "gossamer crawl https://example.com": _REAL_SITE,
+    },
     "explanation/five-minutes.md": {"python shop.py": "needs Crawlee"},
     "howto/analyse.md": {
         **dict.fromkeys(("python3 -m venv", "source", "pip"), _INSTALLS),
@@ -79,7 +83,7 @@ LEFT: dict[str, dict[str, str]] = {
     "howto/politely.md": {"gossamer crawl https://example.com": _REAL_SITE},
     "howto/production.md": {"": "needs a cluster; tests/unit/deploy checks the files"},
     "howto/proxy.md": {"pip": _INSTALLS, "gossamer variables set": "needs a platform; the page about secrets has it"},
-    "howto/render.md": {"": "needs Chromium; tests/integration/render has it"},
+    "howto/render.md": {"apt-get": _INSTALLS, "docker": "needs Docker"},
     "howto/report.md": {"gossamer report machine-1.jsonl": _OF_READER},
     "howto/rest.md": {
         "curl -N": _FOLLOWS,
@@ -123,7 +127,7 @@ LEFT: dict[str, dict[str, str]] = {
 }
 """Every page with commands: beginnings of those that are not run, and why."""
 
-LONG = frozenset({"howto/performance.md"})
+LONG = frozenset({"howto/performance.md", "howto/render.md"})
 """Pages whose commands take more than a few seconds of CPU: `make printed` runs them, and `make test` does not."""
 PORTS = re.compile(r"(?:--port |http\.server |\.test:|localhost:|127\.0\.0\.1:)(\d{4,5})\b")
 
