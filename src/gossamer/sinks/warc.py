@@ -17,7 +17,7 @@ import uuid
 from collections import OrderedDict, deque
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -352,7 +352,7 @@ def read_pages(stream: BinaryIO) -> Generator[Output, None, int]:
                 foreign += len(waiting.responses) - sum(bool(wire.response_head) for wire in output.wires)
                 waiting = _Exchanges()
                 yield output
-        if len(waiting.responses) > _MOST_EXCHANGES:  # another program's archive
+        if max(len(waiting.responses), len(waiting.requests)) > _MOST_EXCHANGES:  # another program's archive
             foreign += len(waiting.responses)
             waiting = _Exchanges()
     return foreign + len(waiting.responses)
@@ -385,25 +385,29 @@ def _records(stream: BinaryIO) -> Iterator[tuple[dict[str, str], bytes]]:
 
 def _output(headers: dict[str, str], block: bytes, waiting: _Exchanges) -> Output | None:
     """Return the page or item of a metadata record; None if it is another program's."""
-    fields = msgspec.json.decode(block)
-    kind = fields.get("type") if isinstance(fields, dict) else None
-    if kind == "item":
-        return Output(record=msgspec.convert(fields, ItemRecord))
-    if kind != "page":
+    try:
+        fields = msgspec.json.decode(block)
+        kind = fields.get("type") if isinstance(fields, dict) else None
+        if kind == "item":
+            return Output(record=msgspec.convert(fields, ItemRecord))
+        if kind != "page":
+            return None
+        fields |= {"body": "", "body_encoding": "text", "request_headers": {}, "response_headers": {}}
+        record = msgspec.convert(fields, PageRecord)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     ids = headers.get("warc-concurrent-to", "").split()
     wires = tuple(_wire(waiting, identity) for identity in ids if identity in waiting.responses)
-    fields |= {"body": "", "body_encoding": "text", "request_headers": {}, "response_headers": {}}
     body = b""
-    if wires and fields["status_code"] == _status(wires[-1].response_head):
+    if wires and record.status_code == _status(wires[-1].response_head):
         wire = wires[-1]
         lines = _header_lines(_RENAMED.sub(rb"\1", wire.response_head))
-        fields["response_headers"] = _grouped(lines)
+        record.response_headers = _grouped(lines)
         sent = [(name, value) for name, value in _header_lines(wire.request_head) if name.lower() not in OWNED]
-        fields["request_headers"] = _grouped(sent)
+        record.request_headers = _grouped(sent)
         body = _decoded(wire.response_body, lines)
-        fields["body"], fields["body_encoding"] = _as_text(body, fields["encoding"])
-    return Output(record=msgspec.convert(fields, PageRecord), body=body, wires=wires)
+        record.body, record.body_encoding = _as_text(body, record.encoding)
+    return Output(record=record, body=body, wires=wires)
 
 
 def _wire(waiting: _Exchanges, identity: str) -> WireExchange:
@@ -457,7 +461,7 @@ def _decoded(body: bytes, lines: list[tuple[str, str]]) -> bytes:
         return body
 
 
-def _as_text(body: bytes, encoding: str) -> tuple[str, str]:
+def _as_text(body: bytes, encoding: str) -> tuple[str, Literal["text", "base64"]]:
     """Return the body as a record holds it, and how: as text in its encoding, else as base64."""
     if encoding or not body:
         try:

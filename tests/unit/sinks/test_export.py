@@ -5,6 +5,7 @@ import gzip
 import json
 import shutil
 import sqlite3
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 
@@ -204,6 +205,24 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_written(tmp_path, na
     else:
         assert (done.pages, done.items) == (0, 0)
         assert done.losses
+
+
+@pytest.mark.parametrize("block", [b'{"type": "page"}', b'{"type": "page", "url": 1}', b'{"type": "item"}', b"{", b"\xff"])
+def test_metadata_of_another_program_is_no_page_of_ours(tmp_path, block):
+    head = b"WARC/1.0\r\nWARC-Type: metadata\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    (tmp_path / "a.warc").write_bytes(head % len(block) + block + b"\r\n\r\n")
+    assert export(tmp_path / "a.warc", tmp_path / "b.jsonl").pages == 0
+
+
+def test_requests_of_another_program_are_not_kept_in_memory(tmp_path):
+    head = b"WARC/1.0\r\nWARC-Type: request\r\nWARC-Record-ID: <urn:%d>\r\nContent-Length: %d\r\n\r\n"
+    block = bytes(100_000)
+    (tmp_path / "a.warc").write_bytes(b"".join(head % (n, len(block)) + block + b"\r\n\r\n" for n in range(300)))
+    tracemalloc.start()
+    assert list(Source(tmp_path / "a.warc").outputs()) == []
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 15_000_000
 
 
 def test_an_archive_of_another_program_has_no_pages_of_ours(tmp_path):
