@@ -52,9 +52,9 @@ def guarded_row(cells: Sequence[str]) -> bytes:
     return ",".join([cell if _PLAIN.fullmatch(cell) else _guarded(cell) for cell in cells]).encode() + b"\n"
 
 
-def unguarded(name: str) -> str:
-    """Return the name of a column of a guarded file as it was before."""
-    return name[1:] if name[:1] == "'" and _FORMULA.match(name[1:]) else name
+def unguarded(text: str) -> str:
+    """Return the text of a cell, or the name of a column, of a guarded file as it was before."""
+    return text[1:] if text[:1] == "'" and _FORMULA.match(text[1:]) else text
 
 
 def add_columns(columns: dict[str, None], names: Iterable[str]) -> bool:

@@ -214,7 +214,7 @@ class _Export:
         self._lost: Counter[str] = Counter()
         """Number of records that are written without a part, by the part: bodies, origin (the fields of an item's
         record beside the item), wires (the bytes as they were sent), requests (request headers), rebuilt (wires that
-        are made from the record), booleans (true and false)."""
+        are made from the record), booleans (true and false), json_texts (text that is read as an array or object)."""
 
     def to_database(self, path: Path) -> Exported:
         """Write a SQLite file."""
@@ -325,6 +325,8 @@ class _Export:
                     self._lost["origin"] += 1
                 if self._ending in SQLITE and any(isinstance(value, bool) for value in record.item.values()):
                     self._lost["booleans"] += 1
+                if self._ending in SQLITE and any(map(read.reads_as_json, record.item.values())):
+                    self._lost["json_texts"] += 1
             if output.wires and not self._ending.startswith(".warc"):
                 self._lost["wires"] += len(output.wires)
             yield output
@@ -409,6 +411,9 @@ class _Export:
             losses.append(
                 f"{counted(lost['booleans'], 'item')} with 1 and 0 for true and false: SQLite has no such type."
             )
+        if lost["json_texts"]:
+            items = counted(lost["json_texts"], "item")
+            losses.append(f"{items} with text that is read as an array or object: SQLite has no such types.")
         if self._kind != "pages":
             self._add_losses_of_items(name)
         return self._exported

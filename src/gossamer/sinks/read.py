@@ -21,14 +21,14 @@ import msgspec
 import zstandard
 
 from gossamer.errors import BadInput
-from gossamer.model.csv_rows import OTHER_FIELDS
+from gossamer.model.csv_rows import OTHER_FIELDS, unguarded
 from gossamer.model.record import ItemRecord, Output, PageRecord
 from gossamer.sinks.framing import GZIP_MAGIC, ZSTD_MAGIC, ZSTD_SKIPPABLE_MAGIC_REST, Framing, GzipMembers, ZstdFrames
 from gossamer.sinks.framing import PlainLines as PlainLinesFraming
 from gossamer.sinks.jsonl import decode_line
 from gossamer.sinks.open import CSV, JSON, PARQUET, SQLITE, ending_of
 from gossamer.sinks.spool import pa, pq, require_parquet
-from gossamer.sinks.tables import PAGE_URL, csv_rows
+from gossamer.sinks.tables import PAGE_COLUMNS, PAGE_URL, csv_rows
 from gossamer.sinks.warc import WarcRecords, read_pages
 from gossamer.storage import sqlite
 
@@ -250,16 +250,18 @@ def _page_of_cells(cells: dict[str, Any]) -> PageRecord:
 
 
 def _value_of_cell(cell: object) -> object:
-    """Return the value of a cell of an item: arrays and objects from their JSON text, None for an empty cell."""
-    if isinstance(cell, str):
-        if not cell:
-            return None
-        if cell[0] in "[{" and cell[-1] in "]}":
-            try:
-                return msgspec.json.decode(cell)
-            except (msgspec.DecodeError, RecursionError):
-                return cell
+    """Return the value of a cell of an item: arrays and objects from their JSON text."""
+    if isinstance(cell, str) and cell[:1] in ("[", "{") and cell[-1] in "]}":
+        try:
+            return msgspec.json.decode(cell)
+        except (msgspec.DecodeError, RecursionError):
+            return cell
     return cell
+
+
+def reads_as_json(value: object) -> bool:
+    """Return whether this value is a text which is read from a table as an array or an object."""
+    return isinstance(value, str) and _value_of_cell(value) is not value
 
 
 def _bare_item(fields: dict[str, Any]) -> ItemRecord:
@@ -274,11 +276,16 @@ def _bare_item(fields: dict[str, Any]) -> ItemRecord:
 def _csv(source: Source) -> Iterator[Output]:
     """Yield the records of a CSV file, which has either pages or items. Raises BadInput."""
     with source.path.open(encoding="utf-8-sig", newline="") as stream:
+        # A guarded file has all text in quotes, which other files have only where they need them.
+        is_guarded = stream.read(_HEAD_BYTES).startswith((f'"{PAGE_URL}"', f'"{PAGE_COLUMNS[0]}"'))
+        stream.seek(0)
         rows = csv_rows(stream)
+        if is_guarded:
+            rows = ([unguarded(cell) for cell in row] for row in rows)
         header = next(rows, [])
         has_pages = {"url", "request_id", "status_code", "success"} <= set(header)
         for number, cells in enumerate(rows, 1):
-            row = dict(zip(header, cells, strict=False))
+            row: dict[str, Any] = {name: cell or None for name, cell in zip(header, cells, strict=False)}
             if has_pages and len(cells) != len(header):
                 if len(cells) > len(header) or next(rows, None) is not None:
                     raise BadInput(f"{source.name}, row {number}: {len(cells)} cells, but the header has {len(header)}")

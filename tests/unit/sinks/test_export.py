@@ -159,6 +159,27 @@ def test_items_of_sqlite_have_numbers_for_true_and_false(tmp_path):
     assert [one["new"] for one in json.loads((tmp_path / "c.json").read_text())] == [1, None]
 
 
+def test_texts_of_sqlite_are_kept_or_counted(tmp_path):
+    written(tmp_path / "a.jsonl", [item(1, {"page_url": "u", "a": "", "b": "[b]"}), item(2, {"a": "[1]", "b": None})])
+    done = export(tmp_path / "a.jsonl", tmp_path / "b.sqlite")
+    assert done.losses == ["1 item with text that is read as an array or object: SQLite has no such types."]
+    found = [one.record.item for one in Source(tmp_path / "b.sqlite").outputs()]
+    assert [(one["a"], one["b"]) for one in found] == [("", "[b]"), ([1], None)]
+
+
+@pytest.mark.parametrize("guard", [True, False])
+def test_the_quotes_of_a_guarded_table_go_into_no_other_file(tmp_path, page, guard):
+    fields = {"page_url": "u", "-x": "=1", "quote": "it's", "n": "-2"}
+    written(tmp_path / "a.jsonl", [item(1, fields), page("r1", url="=u").record])
+    for kind in ("items", "pages"):
+        export(tmp_path / "a.jsonl", tmp_path / f"{kind}.csv", csv_guard=guard, records=kind)
+        assert ("'=" in (tmp_path / f"{kind}.csv").read_text()) is guard
+    [found] = Source(tmp_path / "items.csv").outputs()
+    assert found.record.item == fields
+    [found] = Source(tmp_path / "pages.csv").outputs()
+    assert found.record.url == "=u"
+
+
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst", ".warc", ".warc.gz"])
 def test_the_torn_end_of_a_killed_crawl_is_left_out_and_said(tmp_path, records, ending):
     written(tmp_path / "a.jsonl", records)
@@ -207,7 +228,7 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_written(tmp_path, na
         assert done.losses
 
 
-@pytest.mark.parametrize("block", [b'{"type": "page"}', b'{"type": "page", "url": 1}', b'{"type": "item"}', b"{", b"\xff"])
+@pytest.mark.parametrize("block", [b'{"type": "page"}', b'{"type": "item", "url": 1}', b"{", b"\xff"])
 def test_metadata_of_another_program_is_no_page_of_ours(tmp_path, block):
     head = b"WARC/1.0\r\nWARC-Type: metadata\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     (tmp_path / "a.warc").write_bytes(head % len(block) + block + b"\r\n\r\n")
