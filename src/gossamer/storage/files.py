@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -57,13 +57,19 @@ def unfinished(target: Path, *, waits: bool = False) -> Iterator[Path]:
     except BlockingIOError:
         raise BadInput(f"{target} is being written by another command. Wait, or name another file.") from None
     try:
-        for left in folder.glob("*"):
-            if not left.name.endswith(".lock"):
-                left.unlink()
+        _delete_parts(folder)
         yield folder / target.name
     finally:
+        with suppress(OSError):
+            _delete_parts(folder)  # before the lock: once that is gone, the next process has its own part here
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+def _delete_parts(folder: Path) -> None:
+    for part in folder.glob("*"):
+        if not part.name.endswith(".lock"):
+            part.unlink()
 
 
 def _locked(path: Path, *, waits: bool) -> int:
