@@ -22,7 +22,7 @@ def on_files(files: Any, *, config: Any) -> None:
 
 
 def on_page_markdown(text: str, page: Any, **_others: Any) -> str:
-    """Turn links of the repository into those of the site, and rank the reference and the decisions below the others."""
+    """Turn links of the repository into those of the site, and rank reference and decisions below other pages."""
     name = page.file.src_uri
     if name.startswith(_LATER):
         page.meta.setdefault("search", {})["boost"] = 0.3
