@@ -56,6 +56,8 @@ def test_the_page_about_a_scrapy_project(tmp_path: Path, web: FakeWeb) -> None:
     frontier, *commands = commands_of(page)
     shell = Shell(tmp_path, swaps_of([frontier]))
     shop = f"""
+import asyncio, os
+from pathlib import Path
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
 
@@ -63,6 +65,13 @@ class Shop(CrawlSpider):
     name = "shop"
     start_urls = ["{web.seeds()[0]}"]
     rules = (Rule(LinkExtractor(), callback="parse_page", follow=True),)
+
+    async def start(self):  # not before the other process is there, or the crawl has finished and starts again
+        Path(f"ready-{{os.getpid()}}").touch()
+        while len([*Path().glob("ready-*")]) < 2:
+            await asyncio.sleep(0.02)
+        async for request in super().start():
+            yield request
 
     def parse_page(self, response):
         yield {{"url": response.url}}
