@@ -10,13 +10,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gossamer.fakeweb import FakeWeb, WebSpec
 from tests.servers.package_index import package_index, with_uv
 from tests.servers.pip_programs import program
 from tests.servers.postgresql import postgresql
 from tests.servers.printed import Shell, Typed
 from tests.servers.printed_pages import check, commands_of, text_of
 from tests.servers.s3 import s3_server
-from tests.servers.scrapyd import FETCHES_NOTHING, egg, scrapyd, spider, until
+from tests.servers.scrapyd import FETCHES_NOTHING, SERVES_NOTHING, egg, scrapyd, spider, until
 from tests.servers.valkey import free_ports
 
 
@@ -57,10 +58,11 @@ def test_the_page_about_several_machines(tmp_path: Path) -> None:
             elif typed.command.startswith("gossamer node "):
                 node.close()
                 node.enter_context(shell.started(typed.command, ready="crawler-1 runs up to"))
-                form = {"project": "shop", "version": "1"}
-                deployed = httpx.post(f"{url}/addversion.json", data=form, files={"egg": project}, timeout=60)
-                assert deployed.json()["status"] == "ok", deployed.text
             else:
+                if typed.command.startswith("gossamer projects set"):
+                    form = {"project": "shop", "version": "1"}
+                    deployed = httpx.post(f"{url}/addversion.json", data=form, files={"egg": project}, timeout=60)
+                    assert deployed.json()["status"] == "ok", deployed.text
                 if typed.command.startswith("gossamer nodes forget"):
                     node.close()
                 if typed.command.startswith("mkdir"):
@@ -116,3 +118,66 @@ def test_the_page_about_scrapy_cloud(tmp_path: Path) -> None:
         assert json.loads(said)["tag"] == "humor"
         (folder / "library.py").write_text(shell.here(library))
         assert "Mark Twain" in check(shell, Typed("python library.py"))
+
+
+_SPREAD = """
+from scrapy.linkextractors import LinkExtractor
+from scrapy.resolver import dnscache
+from scrapy.spiders import CrawlSpider, Rule
+
+dnscache["site0.test"] = "127.0.0.1"
+
+class Details(scrapy.Spider):
+    name = "details"
+
+    def parse(self, response):
+        yield {"url": response.url}
+
+class Rows(scrapy.Spider):
+    name = "rows"
+
+    async def start(self):
+        with open(self.file) as rows:
+            for row in csv.DictReader(rows):
+                yield row
+
+class Shop(CrawlSpider):
+    name = "shop"
+    start_urls = ["SITE"]
+    rules = (Rule(LinkExtractor(), callback="parse_page", follow=True),)
+
+    def parse_page(self, response):
+        yield {"url": response.url}
+
+    parse_start_url = parse_page
+"""
+
+
+@pytest.mark.parametrize("is_short", [True, pytest.param(False, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
+def test_the_page_about_one_spider_in_many_jobs(tmp_path: Path, is_short: bool) -> None:
+    """As printed, with 44 jobs. The short form has one part in place of 20, and two processes in place of four."""
+    folder, server_folder = tmp_path / "project", tmp_path / "server"
+    folder.mkdir()
+    server_folder.mkdir()
+    [port] = free_ports(1)
+    swaps = {"--parts 20": "--parts 1", "--processes 4": "--processes 2"} if is_short else {}
+    swaps["queue.internal:6379"] = f"localhost:{port}"
+    with FakeWeb.start(WebSpec(hosts=1, pages=20, page_bytes=2000)) as web, scrapyd(server_folder) as server:
+        pages = [web.url(0, number) for number in range(20)]
+        (folder / "urls.csv").write_text("".join(f"{line}\n" for line in ("url", *pages)))
+        (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n[deploy]\nproject = shop\n")
+        spiders = "import csv\n" + _SPREAD.replace("SITE", pages[0])
+        assert server.deploy(egg(spiders, usual=SERVES_NOTHING))["status"] == "ok"
+        shell = Shell(folder, swaps, {"GOSSAMER_PLATFORM_URL": f"http://localhost:{server.port}"})
+
+        def no_job_is_left() -> bool:
+            left = server.jobs()
+            return not (left["running"] or left["pending"])
+
+        with shell.started(f"python -m gossamer.valkey --port {port}"):
+            for typed in commands_of("howto/distribute.md"):
+                check(shell, typed)
+                until(no_job_is_left, what=server.said)
+            for number in (1, 2, 3):
+                done = shell.run(f"gossamer jobs items g{number}")
+                assert sorted(json.loads(item)["url"] for item in done.stdout.splitlines()) == sorted(pages), done

@@ -33,7 +33,7 @@ LEFT: dict[str, dict[str, str]] = {
     },
     "howto/assets.md": {},
     "howto/dashboard.md": {"gossamer up": "the test has started it"},
-    "howto/distribute.md": {"": "needs several servers; tests/integration/platform/test_distributed_links.py"},
+    "howto/distribute.md": {},
     "howto/extract.md": {},
     "howto/fakeweb.md": {
         "http_proxy=": "needs a project",
@@ -79,7 +79,7 @@ LEFT: dict[str, dict[str, str]] = {
         "gossamer crawl https://example.com -o s3": _OF_READER,
     },
     "howto/performance.md": {},
-    "howto/pipelines.md": {"": "tests/unit/docs/test_pipelines_page.py runs its code"},
+    "howto/pipelines.md": {"pip": _INSTALLS},
     "howto/politely.md": {"gossamer crawl https://example.com": _REAL_SITE},
     "howto/production.md": {"": "needs a cluster; tests/unit/deploy checks the files"},
     "howto/proxy.md": {"pip": _INSTALLS, "gossamer variables set": "needs a platform; the page about secrets has it"},
