@@ -73,7 +73,6 @@ def test_every_reason_is_for_a_command_and_names_files_that_exist(page: str) -> 
     "howto/fakeweb.md",
     "howto/fresh.md",
     "howto/frontier.md",
-    "howto/install.md",
     "howto/lost-frontier.md",
     "howto/outputs.md",
     "howto/performance.md",
@@ -114,6 +113,15 @@ def test_a_page_with_a_practice_site(page: str, tmp_path: Path) -> None:
                 check(shell, Typed(before))
             before = ""
             check(shell, typed)
+
+
+@runs("howto/install.md")
+def test_the_page_about_installing(page: str, tmp_path: Path) -> None:
+    """In a copy of the checkout."""
+    shell = Shell(tmp_path, {})
+    check(shell, Typed(f"(cd {DOCS.parent} && git ls-files -z | tar -c --null --files-from -) | tar -x"))
+    for typed in commands_of(page):
+        check(shell, typed)
 
 
 @runs("howto/resume.md")

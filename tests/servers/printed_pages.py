@@ -11,6 +11,7 @@ from tests.servers.valkey import free_ports
 
 DOCS = Path(__file__).parents[2] / "docs"
 _INSTALLS = "installs packages"
+_OF_README = "tests/first_commands.py runs it"
 _ENDLESS = "runs until it is stopped"
 _FOLLOWS = "follows until a person leaves"
 _OF_READER = "names machines or accounts of the reader"
@@ -21,8 +22,8 @@ _PRACTICE = "gossamer crawl http://site0.test:8080/ --resolve site0.test:127.0.0
 
 LEFT: dict[str, dict[str, str]] = {
     "../README.md": {
-        "python3 -m venv": _INSTALLS,
-        "GOSSAMER_NATIVE=0 pip": _INSTALLS,
+        "python3 -m venv": _OF_README,
+        "GOSSAMER_NATIVE=0 pip": _OF_README,
         "gossamer crawl https://example.com": _REAL_SITE,
     },
     "explanation/five-minutes.md": {"python shop.py": "needs Crawlee"},
@@ -49,7 +50,9 @@ LEFT: dict[str, dict[str, str]] = {
         "find /srv/scrapyd": _OF_READER,
     },
     "howto/frontier.md": {"GOSSAMER_SHARDS=64": _OF_READER},
-    "howto/install.md": dict.fromkeys(("python3 -m venv", "source", "pip", "uv"), _INSTALLS),
+    "howto/install.md": dict.fromkeys(
+        ("uv", "PIPX", "pipx", "pip install dist/"), "tests/servers/wheel installs so, for a release"
+    ),
     "howto/job-files.md": {
         "gossamer jobs log 17 -f": _FOLLOWS,
         "export": _OF_READER,
@@ -127,7 +130,7 @@ LEFT: dict[str, dict[str, str]] = {
 }
 """Every page with commands: beginnings of those that are not run, and why."""
 
-LONG = frozenset({"howto/performance.md", "howto/render.md"})
+LONG = frozenset({"howto/install.md", "howto/performance.md", "howto/render.md"})
 """Pages whose commands take more than a few seconds of CPU: `make printed` runs them, and `make test` does not."""
 PORTS = re.compile(r"(?:--port |http\.server |\.test:|localhost:|127\.0\.0\.1:)(\d{4,5})\b")
 
