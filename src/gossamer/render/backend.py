@@ -165,12 +165,13 @@ class BrowserBackend:
 
     async def _render(self, request: FetchRequest, response: FetchResponse) -> FetchResponse:
         """Build the page of a response."""
-        if isinstance(self._pool, BrowserMissing):
-            raise BrowserMissing(str(self._pool), was_sent=True)
         page = request.page
-        if page is not None and page.on_response is not None:
+        assert page is not None
+        if isinstance(self._pool, BrowserMissing):
+            raise BrowserMissing(str(self._pool), was_sent=True, why=_reason(page))
+        if page.on_response is not None:
             page.on_response(request.url, response)
-        unasked = page is not None and not page.in_lane
+        unasked = not page.in_lane
         self.pages_in_progress += 1
         self.unasked_in_progress += unasked
         try:
@@ -178,6 +179,8 @@ class BrowserBackend:
         except BrowserError as error:
             error.response = response
             raise
+        except BrowserMissing as error:  # found out by the first page
+            raise BrowserMissing(str(error), was_sent=True, why=_reason(page)) from None
         finally:
             self.pages_in_progress -= 1
             self.unasked_in_progress -= unasked

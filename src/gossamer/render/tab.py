@@ -276,12 +276,14 @@ class Tab:
             return await self._pause(step.seconds, page, limits, deadline)
         latest = min(deadline, time.monotonic() + step.seconds) if step.seconds else deadline
         while ended == "quiet" and taken < step.times and time.monotonic() < latest:
+            if page.ended.done():
+                return "moved", taken
             left = deadline - time.monotonic()
             try:
                 size = await self._evaluate(SIZE, seconds=left)
                 done = await self._evaluate(STEP, step.action, step.selector, step.value, seconds=left)
                 if not done and step.action == "wait":
-                    await asyncio.sleep(min(_WAIT_POLL_SECONDS, left))
+                    await asyncio.wait({page.ended}, timeout=min(_WAIT_POLL_SECONDS, left))
                     continue
                 if not done:
                     break

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gossamer.errors import BrowserCrashed, BrowserHung
+from gossamer.model.rendering import RenderStep
 from gossamer.render.browser import Browser
 from gossamer.render.pool import BrowserPool
 from gossamer.render.tab import Tab
@@ -45,6 +46,15 @@ async def test_a_page_that_leads_elsewhere_late_never_gets_the_next_response() -
             assert found.rendering is not None
             assert (found.moved_to, found.rendering.ended) == (None, "quiet"), name
             assert b'<h1 id="/next">' in found.body, name
+
+
+async def test_a_page_that_leads_elsewhere_ends_the_wait_for_an_element() -> None:
+    async with building(browser__quiet=0.05) as builder:
+        builder.page("/waits", "<h1>waits</h1><script>setTimeout(() => { location.href = '/next' }, 500)</script>")
+        page = await builder.build("/waits", steps=(RenderStep("wait", ".never", seconds=20.0),))
+    assert page.rendering is not None
+    assert (page.rendering.ended, page.rendering.steps) == ("moved", (0,))
+    assert page.rendering.seconds < 10
 
 
 NOWHERE = {
