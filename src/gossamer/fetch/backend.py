@@ -72,7 +72,9 @@ class PageLoad(msgspec.Struct, frozen=True):
     on_response: Callable[[str, FetchResponse], object] | None = None
     """Called with the URL and the response of each request, that of the page among them, for the cookies that it
     sets."""
-
+    merge_cookies: Callable[[str, str, str], str] | None = None
+    """Returns the Cookie header of what the page loads: takes its URL, the header that the browser would send, and the
+    one of `request_for`. None: there is no session, and one follows the other."""
     on_script_cookies: Callable[[str, list[dict[str, Any]]], object] | None = None
     """Called with the URL of the page and the cookies that its scripts may read when it is built, as Chromium's
     `Network.getCookies` returns them. None: there is no session."""

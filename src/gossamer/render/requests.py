@@ -255,7 +255,7 @@ class PageRequests:
             self._note_failure(url, f"http_{fetched.status}")
         answer = answer_of(fetched, until=_until(method, fetched))
         if answer.until:
-            self._loader.keep(self._load.sharing, origin, url, answer)
+            self._loader.keep(self._load.sharing, origin, url, _to_keep(answer, fetched))
         self._capture(event, answer)
         await self._fulfil(event, answer)
 
@@ -313,7 +313,8 @@ class PageRequests:
                 merged[lower] = (name, value)
         for lower, pair in of_crawl.items():
             if lower == "cookie" and lower in merged:
-                merged[lower] = ("Cookie", f"{merged[lower][1]}; {pair[1]}")
+                merge = self._load.merge_cookies or _joined
+                merged[lower] = ("Cookie", merge(url, merged[lower][1], pair[1]))
             elif lower not in merged or lower != "accept":
                 merged[lower] = pair
         request.headers = tuple(merged.values())
@@ -341,10 +342,21 @@ class PageRequests:
         )
 
 
+def _joined(url: str, of_page: str, given: str) -> str:
+    return f"{of_page}; {given}"
+
+
 def answer_of(fetched: FetchResponse, *, until: float = 0.0) -> CachedAnswer:
     """Return a response in the form in which the browser gets it."""
-    headers = _encoded((name, value) for name, value in fetched.headers if name.lower() not in _NOT_PASSED_ON)
+    headers = _encoded(pair for pair in fetched.headers if pair[0].lower() not in _NOT_PASSED_ON)
     return CachedAnswer(fetched.status, _phrase(fetched), headers, base64.b64encode(fetched.body).decode(), until)
+
+
+def _to_keep(answer: CachedAnswer, fetched: FetchResponse) -> CachedAnswer:
+    """Return the answer without the cookies of its response: used again, it would replace newer ones."""
+    left_out = _NOT_PASSED_ON | {"set-cookie"}
+    headers = _encoded(pair for pair in fetched.headers if pair[0].lower() not in left_out)
+    return msgspec.structs.replace(answer, headers=headers)
 
 
 def _encoded(headers: Iterable[tuple[str, str]]) -> str:

@@ -190,6 +190,17 @@ class SiteSession:
             for one in self._stored.jar.for_scripts(url, now=time.time())
         )
 
+    def merge_cookies(self, url: str, of_page: str, given: str) -> str:
+        """Return the Cookie header of what a page loads, with each name once. `of_page`: header of the browser, whose
+        values scripts may have changed; `given`: header that `add_to` has made. Cookies that scripts cannot read are
+        those of the session."""
+        readable = {one.name for one in self._stored.jar.for_scripts(url, now=time.time())}
+        session, page = ([(one.partition("=")[0], one) for one in line.split("; ")] for line in (given, of_page))
+        names = {name for name, _ in session}
+        kept = [(name, one) for name, one in page if name in readable or name not in names]
+        names = {name for name, _ in kept}
+        return "; ".join([one for _, one in kept] + [one for name, one in session if name not in names])
+
     # --- the end of a session -----------------------------------------------------------------------------------------
 
     def is_logged_out(self, fetched: FetchResponse, *, url: str, requested: str) -> bool:

@@ -224,6 +224,7 @@ class Attempt:
             script_cookies=given,
             on_open=self._use_page if type(self.context.spider).on_page is not Spider.on_page else None,
             on_response=None if session is None else partial(session.receive, number=number),
+            merge_cookies=None if session is None else session.merge_cookies,
             on_script_cookies=None if session is None else partial(session.receive_from_scripts, given, number=number),
         )
 

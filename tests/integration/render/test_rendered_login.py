@@ -5,13 +5,19 @@ import json
 import os
 import re
 import shutil
+import time
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from gossamer.fakeweb import WebSpec, html, serve
+from gossamer.fakeweb import Answer, WebSpec, html, serve
+from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.model.record import PageRecord
+from gossamer.session.site_session import SiteSession
 from gossamer_fakeweb.members import Members
+from tests.integration.render.building import Builder, building
 from tests.servers.crawling import FAST_FLAGS, gossamer, records_of
 
 pytestmark = pytest.mark.skipif(
@@ -65,3 +71,55 @@ async def test_cookies_that_scripts_set_and_remove_are_those_of_the_crawl(tmp_pa
     pages = [one for one in records_of(tmp_path / "pages.jsonl") if isinstance(one, PageRecord)]
     shown = {page.url.rpartition("/")[2]: re.findall('<p id="seen">(.*?)</p>', page.body) for page in pages}
     assert shown == {"": [], "app": ["given=1"], "next": ["choice=all"]}
+
+
+SCRIPT = (("Cache-Control", "max-age=3600"), ("Set-Cookie", "server=a; Path=/"))
+CHANGES_AND_ASKS = """<h1>page</h1><script src=/app.js></script><script>
+document.cookie = 'choice=all; path=/';
+fetch('/api').then(() => document.body.append('[asked]'));
+</script>"""
+
+
+async def build_in(session: SiteSession, builder: Builder, path: str) -> tuple[FetchResponse, dict[str, str]]:
+    """Build a page in a session. Returns it, and the Cookie headers of what it loads by paths."""
+    request, sent = builder.request(path), {}
+
+    def request_for(url: str) -> FetchRequest:
+        made = FetchRequest(url, allow_private=True)
+        session.add_to(made)
+        return made
+
+    async def allows(request: FetchRequest) -> bool:
+        sent["/" + request.url.split("/", 3)[3]] = dict(request.headers)["Cookie"]
+        return True
+
+    given = session.script_cookies(request.url)
+    assert request.page is not None
+    request.page = msgspec.structs.replace(
+        request.page,
+        request_for=request_for,
+        allows=allows,
+        script_cookies=given,
+        on_response=partial(session.receive, number=0),
+        merge_cookies=session.merge_cookies,
+        on_script_cookies=partial(session.receive_from_scripts, given, number=0),
+    )
+    return await builder.backend.fetch(request), sent
+
+
+async def test_what_a_page_loads_has_each_cookie_once_and_as_its_scripts_left_it() -> None:
+    """A script from the cache does not set again what its response set."""
+    session = SiteSession("shop.test", None)
+    async with building() as builder:
+        url = f"http://shop.test:{builder.web.port}/"
+        lines = ("choice=no; Path=/", "sid=1; Path=/; HttpOnly")
+        session._stored.jar.receive(url, [("Set-Cookie", line) for line in lines], now=time.time())
+        builder.page("/app.js", Answer(headers=(("Content-Type", "text/javascript"), *SCRIPT), body=b"0"))
+        builder.page("/api", html("{}"))
+        for number, server in enumerate("ab"):
+            builder.page(f"/{number}", CHANGES_AND_ASKS)
+            page, sent = await build_in(session, builder, f"/{number}")
+            assert b"[asked]" in page.body
+            assert sorted(sent["/api"].split("; ")) == ["choice=all", f"server={server}", "sid=1"]
+            assert ("/app.js" in sent) is (number == 0)
+            session._stored.jar.receive(url, [("Set-Cookie", "server=b; Path=/")], now=time.time())
