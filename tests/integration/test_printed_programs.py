@@ -1,6 +1,7 @@
 """Commands of pages that also have programs run as they are printed. See test_printed_commands.py."""
 
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,8 +12,10 @@ import pytest
 
 from tests.servers.printed import Done, Shell
 from tests.servers.printed_pages import check, commands_of, swaps_of, text_of
+from tests.servers.program import require
 from tests.servers.valkey import free_ports
 
+_UNITS = Path(__file__).parents[2] / "deploy/systemd"
 _QUOTES = "https://quotes.toscrape.com/"
 
 
@@ -108,3 +111,21 @@ def test_the_same_crawl_with_gossamer_and_scrapy(tmp_path: Path) -> None:
             check(shell, typed)
             rows[typed] = len((tmp_path / "items.csv").read_text().splitlines())
     assert rows[ours] == rows[scrapys] == 301
+
+
+def test_the_units_of_systemd(tmp_path: Path) -> None:
+    """In folders of this test; systemd itself reads the units that the page copies."""
+    require("systemd-analyze")
+    units, etc = tmp_path / "units", tmp_path / "etc"
+    units.mkdir()
+    shell = Shell(
+        tmp_path, {"/etc/systemd/system": str(units), "/etc/gossamer": str(etc), "deploy/systemd": str(_UNITS)}
+    )
+    for typed in commands_of("howto/production.md"):
+        check(shell, typed)
+    assert (etc / "environment").stat().st_mode & 0o777 == 0o600
+    assert {path.name for path in units.iterdir()} == {path.name for path in _UNITS.iterdir()}
+    for path in units.iterdir():
+        path.write_text(path.read_text().replace("/opt/gossamer/bin", str(Path(sys.executable).parent)))
+    done = shell.run("systemd-analyze verify --man=no units/*")
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")

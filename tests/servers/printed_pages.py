@@ -84,7 +84,10 @@ LEFT: dict[str, dict[str, str]] = {
     "howto/performance.md": {},
     "howto/pipelines.md": {"pip": _INSTALLS},
     "howto/politely.md": {"gossamer crawl https://example.com": _REAL_SITE},
-    "howto/production.md": {"": "needs a cluster; tests/unit/deploy checks the files"},
+    "howto/production.md": {
+        **dict.fromkeys(("python3 -m venv", "/opt/gossamer/bin/pip"), _INSTALLS),
+        **dict.fromkeys(("useradd", "systemctl"), "changes the machine"),
+    },
     "howto/proxy.md": {"pip": _INSTALLS, "gossamer variables set": "needs a platform; the page about secrets has it"},
     "howto/render.md": {"apt-get": _INSTALLS, "docker": "needs Docker"},
     "howto/report.md": {"gossamer report machine-1.jsonl": _OF_READER},
