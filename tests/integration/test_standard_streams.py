@@ -1,7 +1,9 @@
 """Standard input, output and error that are closed, or that nobody reads: no abort, no traceback, no endless loop."""
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,3 +144,16 @@ def test_what_cannot_be_parsed_is_one_line(arguments: tuple[str, ...], words: st
     assert ended.stderr.startswith("gossamer: ")
     assert words in ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file systems have no such names")
+def test_a_folder_and_an_output_with_names_that_are_not_utf_8(crawling: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    for state in (b"finished", b"already finished"):  # the second finds its note again
+        ended = subprocess.run(
+            [*crawling, "-o", b"\xe9.jsonl"], cwd=folder, capture_output=True, timeout=60, check=False
+        )
+        assert (ended.returncode, ended.stderr) == (0, b"")
+        assert b"is " + state in ended.stdout
+        assert b"pages are in \xe9.jsonl\n" in ended.stdout

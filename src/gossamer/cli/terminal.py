@@ -96,6 +96,8 @@ def print_parts(parts: Iterable[bytes], *, on_stderr: bool = False) -> None:
 
 def _write(stream: TextIO, content: str | bytes) -> bool:
     """Return False if the reader of the stream is gone. Raises SinkError if writing fails for another reason."""
+    if isinstance(content, str) and not content.isascii():  # names of files that are not UTF-8 have lone surrogates
+        content = content.encode(stream.encoding, "surrogateescape" if stream is sys.stdout else "backslashreplace")
     try:
         if isinstance(content, bytes):
             stream.buffer.write(content)

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -51,6 +50,8 @@ def unfinished(target: Path, *, waits: bool = False) -> Iterator[Path]:
 
     `waits`: wait while another process writes the file. Otherwise, BadInput is raised. Raises OSError.
     """
+    from shutil import rmtree  # late: a plain crawl does without it
+
     folder = target.absolute().with_name(f".{target.name}.part")
     try:
         lock = _locked(folder / f"{target.name}.lock", waits=waits)
@@ -62,7 +63,7 @@ def unfinished(target: Path, *, waits: bool = False) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             _delete_parts(folder)  # before the lock: once that is gone, the next process has its own part here
-        shutil.rmtree(folder, ignore_errors=True)
+        rmtree(folder, ignore_errors=True)
         os.close(lock)
 
 

@@ -167,7 +167,7 @@ def _split(text: str) -> tuple[str, SplitResult]:
 
 
 def _socket_path(parts: SplitResult) -> str:
-    path = unquote(parts.path)
+    path = unquote(parts.path, errors="surrogateescape")  # as names of files that are not UTF-8
     if not path.startswith("/") or path == "/" or parts.hostname:
         raise ValueError("a socket's path is absolute: unix:///run/valkey.sock")
     return path

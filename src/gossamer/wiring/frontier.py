@@ -202,7 +202,7 @@ def write_note(data_dir: Path, note: CrawlNote, *, is_start: bool = True) -> Non
         new_path = path.parent / f"{secrets.token_hex(8)}.new"
         descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(note))
+            file.write(_encoded(note))
         if not is_start and path.exists():
             status = path.stat()
             os.utime(new_path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -215,9 +215,26 @@ def read_note(data_dir: Path, crawl_id: str) -> CrawlNote | None:
     """Return the note of a crawl. None: no crawl of that name was started with this data directory, or its note cannot
     be read."""
     try:
-        return msgspec.json.decode(_note_path(data_dir, crawl_id).read_bytes(), type=CrawlNote)
-    except (OSError, msgspec.DecodeError):
+        return _decoded(_note_path(data_dir, crawl_id).read_bytes())
+    except (OSError, ValueError, msgspec.DecodeError):
         return None
+
+
+def _encoded(note: CrawlNote) -> bytes:
+    try:
+        return msgspec.json.encode(note)
+    except UnicodeEncodeError:  # a file's name that is not UTF-8 has lone surrogates, which msgspec does not take
+        import json  # late: few crawls need it
+
+        return json.dumps(msgspec.to_builtins(note)).encode()
+
+
+def _decoded(content: bytes) -> CrawlNote:
+    if rb"\ud" not in content:
+        return msgspec.json.decode(content, type=CrawlNote)
+    import json
+
+    return msgspec.convert(json.loads(content), CrawlNote)
 
 
 def delete_note(data_dir: Path, crawl_id: str) -> None:
