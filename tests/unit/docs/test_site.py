@@ -56,3 +56,9 @@ def test_the_first_page_names_every_page_that_a_reader_may_want() -> None:
         path = page.relative_to(ROOT / "docs").as_posix()
         assert path == "index.md" or path.startswith("adr/0") or f"]({path})" in first, path
     assert [page for page in OUTSIDE if f"](../{page})" not in first] == []
+
+
+def test_the_pages_stay_short() -> None:
+    """A page that grows says what another page says, or what the reader does not need."""
+    words = sum(len(page.read_text().split()) for page in (ROOT / "docs").rglob("*.md"))
+    assert words < 68_000, f"{words} words; a rule stands once, so cut where it stands twice"
