@@ -21,7 +21,9 @@ from gossamer.sinks.export import ExportOptions, ExportStopped, export_to, open_
 from gossamer.sinks.open import (
     ENDINGS,
     ending_of,
+    is_local,
     kind_of,
+    local_path,
 )
 from gossamer.sinks.read import JoinedSource, Source
 from gossamer.sinks.stores.address import is_store
@@ -123,6 +125,8 @@ def _make(
     that it holds."""
     if exists(output):
         raise BadInput("the file exists. Name another one, or delete it.")
+    # Only one without content that is there now, and none that is made meanwhile.
+    replace = not is_local(output.path) or local_path(output.path).exists()
 
     def stop_if_asked(_: int) -> None:
         if stopped.is_set():
@@ -148,7 +152,7 @@ def _make(
                 say(f"Exporting {source.name} to {'standard output' if output.path == '-' else output.path}")
             folder = folders.enter_context(tempfile.TemporaryDirectory(prefix="gossamer-export-"))
             try:
-                done = export_to(source, output.path, ending, options, Path(folder), replace=True)
+                done = export_to(source, output.path, ending, options, Path(folder), replace=replace)
             except BadInput as error:
                 problems.append(error.detail)
                 continue

@@ -104,8 +104,12 @@ def export_file(source: Source, target: Path, ending: str, options: ExportOption
         raise BadInput(f"{target} is the input. Name another file.")
     if target.is_dir():
         raise BadInput(f"{target} is a folder. Name a file in it.")
-    if target.exists() and not replace:
-        raise BadInput(f"{target} exists. Name another file, or replace it with -f.")
+
+    def check_target() -> None:
+        if target.exists() and not replace:
+            raise BadInput(f"{target} exists. Name another file, or replace it with -f.")
+
+    check_target()
     with translate_os_errors(target):
         make_folder(target.absolute().parent)
         with unfinished(target) as part:
@@ -116,8 +120,9 @@ def export_file(source: Source, target: Path, ending: str, options: ExportOption
                     exported = export_stream(source, stream, ending, options)
             if options.needs_records and not exported.pages + exported.items:
                 raise BadInput(f"{source.name} has no {'records' if options.records == 'all' else options.records}")
-            with part.open("rb") as stream:
-                flush(stream.fileno())
+            with part.open("rb") as complete:
+                flush(complete.fileno())
+            check_target()  # again: another program may have made it meanwhile
             if ending in SQLITE:
                 sqlite.delete_side_files(target)
             part.replace(target)

@@ -268,6 +268,9 @@ def test_an_existing_file_and_the_input_itself_are_kept(tmp_path, records):
         export(tmp_path / "a.jsonl", tmp_path / "c.csv", records="all")
     assert (tmp_path / "a.jsonl").read_bytes() == before
     assert (tmp_path / "b.csv").read_text() == "mine"
+    with pytest.raises(BadInput, match="replace it with -f"):  # it is made while the export runs
+        export(tmp_path / "a.jsonl", tmp_path / "d.csv", on_progress=lambda _: (tmp_path / "d.csv").write_text("mine"))
+    assert (tmp_path / "d.csv").read_text() == "mine"
 
 
 def killed_within_a_transaction(path: Path) -> None:
