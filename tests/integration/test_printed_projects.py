@@ -2,8 +2,10 @@
 
 import json
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ import redis
 from scrapy import Request, Spider
 
 from gossamer.fakeweb import FakeWeb, WebSpec
+from tests.servers.ftp import ftp_server
+from tests.servers.mariadb import mariadb
 from tests.servers.printed import Shell, Typed
 from tests.servers.printed_pages import check, commands_of, swaps_of, text_of
 from tests.servers.valkey import free_ports, wait_until
@@ -129,3 +133,78 @@ def test_the_page_about_scrapy_cluster(tmp_path: Path, web: FakeWeb) -> None:
             if typed.command.startswith("gossamer crawls show"):
                 wait_until(lambda show=typed: "finished" in check(shell, show), "the crawl to finish")
     assert json.loads(said)["status_code"] == 200
+
+
+_OWN_PIPELINES = ("VatPipeline", "StockPipeline", "WordsPipeline", "LanguagePipeline")
+_OFFERS = """
+import datetime, scrapy
+
+class Offers(scrapy.Spider):
+    name = "offers"
+
+    async def start(self):
+        on, words = datetime.date(2026, 11, 28), "two words"
+        yield {"address": "A street", "price": 100, "description": words, "on": on, "country": "at", "title": "Title"}
+"""
+
+
+class Answers(ThreadingHTTPServer):
+    """A service for look-ups that always answers the same. A context manager."""
+
+    def __init__(self, answer: object) -> None:
+        body = json.dumps(answer).encode()
+
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Write nothing."""
+
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()
+        super().__exit__(*error)
+
+
+@pytest.mark.long
+def test_the_project_of_the_page_about_pipelines(tmp_path: Path) -> None:
+    """The page has no commands but its settings, classes and program, of one project with real servers."""
+    settings, vat, stock, words, program, language, feeds = _code("howto/pipelines.md")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    [port] = free_ports(1)
+    found = {"status": "OK", "results": [{"geometry": {"location": {"lat": 51.5, "lng": -0.1}}}]}
+    with (
+        Answers(found) as geo,
+        Answers({"rates": [20]}) as rates,
+        ftp_server(tmp_path / "ftp") as ftp,
+        mariadb() as database,
+    ):
+        address = database.new_database()
+        swaps = {
+            "https://geo.example": geo.url, "localhost:6379": f"localhost:{port}",
+            "mysql://me@db.example/shop": address, "ftp://USER:PASSWORD@collector": ftp,
+        }  # fmt: skip
+        shell = Shell(folder, swaps)
+        own = {f"shop.pipelines.{name}": at for at, name in enumerate(_OWN_PIPELINES, 500)}
+        more = f"ITEM_PIPELINES |= {own}\nVAT_PIPELINE_URL = '{rates.url}/?of={{key}}'\n"
+        more += "LANGUAGE_PIPELINE_COMMAND = 'sed -u s/.*/en/'\n"
+        _project(folder, shell.here(settings + feeds) + more, _OFFERS)
+        (folder / "shop/pipelines.py").write_text(vat + stock + words + language)
+        (folder / "convert_price.py").write_text(program)
+        with shell.started(f"python -m gossamer.valkey --port {port}"):
+            check(shell, Typed("scrapy crawl offers"))
+        rows = database.execute(f"SELECT price, words FROM {address.rpartition('/')[2]}.offers")
+    written = [json.loads(path.read_text()) for path in tmp_path.glob("*/items/all_offers_*.jl")]
+    assert written == [{
+        "address": "A street", "price": 120.0, "description": "two words", "on": "2026-11-28", "country": "at",
+        "title": "Title", "location": {"lat": 51.5, "lon": -0.1}, "vat": 20, "number": 1, "words": 2, "language": "en",
+    }] * 2  # fmt: skip
+    assert rows == ((120.0, 2.0),)
