@@ -1,13 +1,19 @@
 """Fetchers of other packages: the contract that they are checked by, and a crawl with one."""
 
+import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gossamer.fetch import contract
+from gossamer.fetch.exchange import ResponseLimits, Timeouts
+from gossamer.fetch.foreign import FetcherParts, ForeignFetcher
+from gossamer.net.resolve import Resolver
 from tests.servers.crawling import gossamer
 from tests.servers.nginx import run_nginx
 
@@ -108,6 +114,24 @@ def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_the_own_client_keeps_the_contract() -> None:
     assert {words: fault for words, fault in (await contract.check("gossamer")).items() if fault} == {}
+
+
+async def test_the_fetcher_of_the_page_has_the_coroutines_of_a_fetcher() -> None:
+    page = Path(__file__).parents[2] / "docs/howto/fetcher.md"
+    [code] = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    resolver = Resolver()
+    fetcher = names["make"](FetcherParts(resolver, ResponseLimits(), Timeouts(), ""))
+    await fetcher.close()
+    resolver.close()
+    for name in ("fetch", "close"):
+        assert inspect.iscoroutinefunction(getattr(fetcher, name))
+        wanted = list(inspect.signature(getattr(ForeignFetcher, name)).parameters.values())[1:]
+        shown = list(inspect.signature(getattr(fetcher, name)).parameters.values())
+        assert [(one.name, one.kind, one.default) for one in shown] == [
+            (one.name, one.kind, one.default) for one in wanted
+        ]
 
 
 @pytest.mark.parametrize("fault", BROKEN)
