@@ -2,8 +2,10 @@
 
 import json
 import os
+import pty
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,3 +159,33 @@ def test_a_folder_and_an_output_with_names_that_are_not_utf_8(crawling: list[str
         assert (ended.returncode, ended.stderr) == (0, b"")
         assert b"is " + state in ended.stdout
         assert b"pages are in \xe9.jsonl\n" in ended.stdout
+
+
+_ASKS = """
+from gossamer.cli import terminal
+from gossamer.errors import BadInput, Interrupted
+terminal.watch_signals()
+try:
+    terminal.typed("secret", hidden=True)
+except (BadInput, Interrupted) as error:
+    terminal.say(str(error))
+"""
+
+
+@pytest.mark.parametrize(("key", "said"), [(b"\x03", b"Interrupted."), (b"\x04", b"nothing was typed.")])
+def test_a_question_for_a_secret_that_is_not_answered_leaves_a_terminal_that_shows_what_is_typed(
+    key: bytes, said: bytes
+) -> None:
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, [sys.executable, "-c", _ASKS])
+    shown = b""
+    while not shown.endswith(b"secret: "):
+        shown += os.read(terminal, 1)
+    assert not termios.tcgetattr(terminal)[3] & termios.ECHO
+    os.write(terminal, key)
+    while said not in shown:
+        shown += os.read(terminal, 100)
+    assert termios.tcgetattr(terminal)[3] & termios.ECHO
+    os.waitpid(process, 0)
+    os.close(terminal)

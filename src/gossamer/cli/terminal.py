@@ -146,23 +146,37 @@ def width() -> int | None:
 def confirm(question: str, *, otherwise: str) -> None:
     """Ask the person at the terminal. Raises Declined for any answer but yes, and Interrupted for a signal that ends
     the command, with the text `otherwise`; BadInput where standard input is no terminal."""
-    global _listener
     if not sys.stdin.isatty():
         raise BadInput("there is no terminal to ask for a confirmation. Add --yes.")
+    answer = _answer(question, otherwise=otherwise)
+    if answer.strip().lower() not in ("y", "yes"):
+        raise Declined(otherwise)
+
+
+def _answer(question: str, *, otherwise: str, hidden: bool = False) -> str:
+    """Return the line that the person at the terminal types, with its end; empty: the person ended the input. Raises
+    Interrupted for a signal, with the text `otherwise`."""
+    global _listener
     before, answer = _listener, ""
     try:
         _listener = _refuse  # the event loop, which handles signals otherwise, stands still meanwhile
-        sys.stderr.write(question)
-        sys.stderr.flush()
-        answer = sys.stdin.readline()
+        if hidden:
+            from getpass import getpass  # late: few commands need it
+
+            answer = getpass(question, stream=sys.stderr) + "\n"
+        else:
+            sys.stderr.write(question)
+            sys.stderr.flush()
+            answer = sys.stdin.readline()
+    except EOFError:
+        pass
     except KeyboardInterrupt:
         raise Interrupted(otherwise) from None
     finally:
         _listener = before
         if not answer.endswith("\n"):
             sys.stderr.write("\n")
-    if answer.strip().lower() not in ("y", "yes"):
-        raise Declined(otherwise)
+    return answer
 
 
 def _refuse() -> NoReturn:
@@ -170,14 +184,9 @@ def _refuse() -> NoReturn:
 
 
 def typed(name: str, *, hidden: bool) -> str:
-    """Return what the person at the terminal types for this name. `hidden`: the terminal does not show it."""
-    if hidden:
-        from getpass import getpass  # late: few commands need it
-
-        return getpass(f"{name}: ", stream=sys.stderr)
-    sys.stderr.write(f"{name}: ")
-    sys.stderr.flush()
-    line = sys.stdin.readline()
+    """Return what the person at the terminal types for this name. `hidden`: the terminal does not show it. Raises
+    Interrupted, and BadInput if the person ends the input."""
+    line = _answer(f"{name}: ", otherwise="", hidden=hidden)
     if not line:
         raise BadInput(f"{name}: nothing was typed.")
     return line.removesuffix("\n")

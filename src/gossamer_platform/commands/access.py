@@ -205,4 +205,9 @@ def _read_value(name: str, *, hidden: bool) -> str:
     """Return the value that a person types, or that standard input has, without the end of its last line."""
     if sys.stdin.isatty():
         return terminal.typed(name, hidden=hidden)
-    return sys.stdin.read().removesuffix("\n").removesuffix("\r")
+    terminal.check_open(0)
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError:
+        raise BadInput("standard input is no text in UTF-8. Encode it, for example with base64.") from None
+    return text.removesuffix("\n").removesuffix("\r")
