@@ -43,7 +43,9 @@ class ScrapyBrowserLane:
         self._lane: BrowserLane | None = None
         self._announcing: asyncio.Future[None] | None = None
         self._is_open = False
-        """True: this process renders, or has found that it cannot."""
+        """True: this process renders, or finds out whether it can."""
+        self._is_checked = False
+        """True: a browser has started here."""
         own = (setting(crawler.settings, name) for name in ("GOSSAMER_RENDER", "GOSSAMER_RENDER_OPTIONS"))
         if any(value not in ("", "never", {}) for value in own) and self._rules.mode != "never":
             from gossamer.wiring.browser import launch_options  # imported late, as below: most projects render nothing
@@ -84,6 +86,14 @@ class ScrapyBrowserLane:
         self.open()
         return ""
 
+    async def check(self) -> None:
+        """Raise BrowserMissing where the project's settings render pages, and no browser can be used here."""
+        if self.is_wanted:
+            from gossamer.wiring.browser import check_browser
+
+            await check_browser(self._settings)
+            self._is_checked = True
+
     def join(self, frontier: ValkeyFrontier, retrier: Retrier, holder: ValkeyLeaseholder, pool: str) -> None:
         """Become a worker of this pool that may take such requests."""
         self._parts = (frontier, retrier, holder, pool)
@@ -91,17 +101,21 @@ class ScrapyBrowserLane:
             self.open()
 
     def open(self) -> None:
-        """Take such requests from now on, if there is a browser. May be repeated."""
+        """Take such requests from now on, if a browser can be used here. May be repeated."""
         if self._is_open:
             return
         self._is_open = True
-        from gossamer.wiring.browser import launch_options
+        self._announcing = asyncio.ensure_future(self._take(self.render()))
+
+    async def _take(self, renderer: "PageRenderer") -> None:
+        """Take such requests, and announce it until cancelled. Returns if no browser can be used here."""
+        from gossamer.wiring.browser import check_browser
         from gossamer.wiring.browser_lane import BrowserLane
 
-        renderer = self.render()
         frontier, retrier, holder, pool = self._parts
         try:
-            launch_options(self._settings)
+            if not self._is_checked:
+                await check_browser(self._settings)
         except BrowserMissing as error:
             log.warning(
                 "A request is to be rendered, and this process has no browser, so it waits for one that has. %s", error
@@ -110,7 +124,7 @@ class ScrapyBrowserLane:
         renderer.on_load = lambda is_full: holder.rest_browser_lane(rests=is_full)
         holder.take_browser_lane()
         self._lane = BrowserLane(self._settings, frontier, retrier, holder, pool=pool, is_taken=True)
-        self._announcing = asyncio.ensure_future(self._lane.announce())
+        await self._lane.announce()
 
     def render(self) -> "PageRenderer":
         """Let the crawler's download handlers render pages, and return what does."""

@@ -127,6 +127,7 @@ class PageRenderer:
         """Called when the browser has as many pages as it takes, with True, and when it has fewer again."""
         self._stats = crawler.stats
         self._crawl = f"{scrapys['BOT_NAME']} {crawler.spidercls.name}"
+        self._has_jars = scrapys.getbool("COOKIES_ENABLED")
         self._insecure = not scrapys.getbool("DOWNLOAD_VERIFY_CERTIFICATES")
         self._robots_agent = (
             str(scrapys["ROBOTSTXT_USER_AGENT"] or scrapys["USER_AGENT"]) if scrapys.getbool("ROBOTSTXT_OBEY") else ""
@@ -161,6 +162,7 @@ class PageRenderer:
             learns=why == "auto",
             steps=options.steps,
             terms=options.terms,
+            session=_session(request, has_jars=self._has_jars),
         )
         wanted = _PageRequest(
             url, headers=tuple(header_pairs(request.headers)), page=page, scrapys=request, handler=handler
@@ -288,6 +290,15 @@ def _page(url: str, response: Response, limits: ResponseLimits) -> _PageResponse
         received_bytes=len(response.body),
         scrapys=response,
     )
+
+
+def _session(request: Request, *, has_jars: bool) -> str:
+    """Return a text that differs for requests of different accounts: by their cookie jars or, without one, their own
+    cookies, and by their Authorization. `has_jars`: requests have jars unless they want none."""
+    headers, meta = request.headers, request.meta
+    in_jar = has_jars and not meta.get("dont_merge_cookies")
+    cookies = meta.get("cookiejar") if in_jar else headers.getlist("Cookie")
+    return repr((in_jar, cookies, headers.getlist("Authorization")))
 
 
 def _proxy(request: Request) -> str | None:

@@ -166,13 +166,14 @@ class Scheduler(LeaseRunner, BaseScheduler):
         reader.set(ProjectNames())
         try:
             self._refusals = RefusalCounter(self._crawler.stats, load_refusals(settings))
+            await self._browser.check()
             self.frontier = frontier = await wait_for_frontier(
                 self._retrier, lambda: connect(settings, settings.frontier)
             )
             await self._before_join(frontier)
             if self._fresh is not None:
                 self._visits = await self._open_visits(self._fresh)
-        except (BadInput, FrontierError) as error:
+        except (BadInput, BrowserMissing, FrontierError) as error:
             abort(error)
         self._crawler.signals.connect(self._on_spider_idle, signal=signals.spider_idle)
         self._crawler.signals.connect(self._refusals.on_response, signal=signals.response_received)

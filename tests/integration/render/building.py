@@ -1,8 +1,10 @@
 """Pages built in this process: the backend of rendered pages on a real browser and a practice web."""
 
 import os
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from gossamer.fakeweb import Answer, Server, WebSpec, html, serve
@@ -20,7 +22,22 @@ from gossamer.telemetry.tally import BrowserCounts
 from gossamer.wiring.browser import browser_backend
 from gossamer.wiring.worker import make_clients, make_resolver
 
-__all__ = ("Builder", "building")
+__all__ = ("Builder", "building", "program_of")
+
+NO_SANDBOX = "echo 'FATAL: No usable sandbox!' >&2"
+"""Script of a browser that has no sandbox."""
+
+
+def program_of(folder: Path, script: str) -> Path:
+    """Write a shell script in place of a browser, which has a user of its own."""
+    program = folder / "browser"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    for parent in (folder, *folder.parents):
+        if parent == Path(tempfile.gettempdir()):
+            break
+        parent.chmod(0o755)
+    return program
 
 
 class Builder:

@@ -4,19 +4,19 @@ import asyncio
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from gossamer.fakeweb import WebSpec, serve
+from tests.integration.render.building import NO_SANDBOX, program_of
 from tests.servers.crawling import gossamer
 
 VERSION = r"""printf '{"id":1,"result":{"product":"HeadlessChrome/%s"}}\0' >&4; read -r _"""
 PROGRAMS = {
     "is missing": ("", "there is no program"),
     "is too old": (VERSION % "99.0.1", "is HeadlessChrome/99.0.1. Install Chromium 120 or newer."),
-    "has no sandbox": ("echo 'FATAL: No usable sandbox!' >&2", "cannot use its sandbox here. Permit user namespaces"),
+    "has no sandbox": (NO_SANDBOX, "cannot use its sandbox here. Permit user namespaces"),
     "does not start": ("echo 'error while loading libnss3.so' >&2", "did not start: error while loading libnss3.so"),
 }
 CRAWL = ("crawl", "--render", "always", "-o", "pages.jsonl")
@@ -32,13 +32,7 @@ async def test_it_is_refused(tmp_path: Path, case: str, command: tuple[str, ...]
     script, expected = PROGRAMS[case]
     program = Path("/bin/false-browser")
     if script:
-        program = tmp_path / "browser"
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-        for folder in (tmp_path, *tmp_path.parents):
-            if folder == Path(tempfile.gettempdir()):
-                break
-            folder.chmod(0o755)  # the browser has a user of its own
+        program = program_of(tmp_path, script)
     async with serve(WebSpec(hosts=1, pages=1)) as web:
         run = await asyncio.to_thread(
             gossamer, *command, web.url(), "--resolve", "*:127.0.0.1", cwd=tmp_path,

@@ -46,6 +46,8 @@ class Asking(Things):
         ("/plain", False),
         ("/asked", {"steps": ["click #more 1"], "wait": "#late", "capture": "/data", "screenshot": "page"}),
         ("/script", True),
+        ("/jar?1", True),
+        ("/jar?2", True),
         ("/unknown", {"steps": ["dance"]}),
         ("/selector", {"steps": ["click a[", "scroll"]}),
         ("/long", {"wait": 50, "seconds": 10}),
@@ -55,7 +57,7 @@ class Asking(Things):
 
     def parse(self, response: Response) -> Iterator[Any]:
         for path, render in self.RENDERS:
-            yield response.follow(path, self.look, meta={"render": render})
+            yield response.follow(path, self.look, meta={"render": render, "cookiejar": path})
 
     def look(self, response: Response) -> Iterator[Any]:
         rendering = response.meta.get("rendering") or {}

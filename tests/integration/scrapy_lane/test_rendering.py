@@ -12,6 +12,7 @@ import pytest
 from gossamer.fakeweb import FakeWeb, WebSpec
 from gossamer.fakeweb.answer import Answer, html
 from gossamer_fakeweb.scripted import STEPS, Scripted
+from tests.integration.render.building import NO_SANDBOX, program_of
 from tests.integration.scrapy_lane.lane import asking, prefix
 from tests.servers.scraping import ROOT, Scraper
 from tests.servers.valkey import Server
@@ -23,6 +24,10 @@ pytestmark = pytest.mark.skipif(
 SPIDERS = ROOT / "tests" / "integration" / "scrapy_lane" / "rendering_spiders.py"
 PAGES = int(os.environ.get("GOSSAMER_SCRIPTED_PAGES", "28"))
 ADDON = {"ADDONS": '{"gossamer.scrapy.Addon": 0}'}
+JAR = """<h1></h1><script>
+document.querySelector('h1').textContent = document.cookie + (localStorage.seen || 'first');
+localStorage.seen = document.cookie = 'seen=1';
+</script>"""
 BUILT = "<h1>sent</h1><script>document.querySelector('h1').textContent = 'built'</script>"
 
 
@@ -66,27 +71,31 @@ async def test_an_unmodified_spider_sees_all_pages_of_a_site_that_scripts_build(
 
 
 async def test_requests_say_what_is_rendered_and_how(tmp_path: Path, server: Server) -> None:
+    """Those of two cookie jars share nothing in the browser."""
     asked = (
         "<h1>sent</h1><button id=more>more</button><script>document.querySelector('#more').onclick = async () => {"
         "const {text} = await (await fetch('/data')).json(); document.querySelector('h1').textContent = text;"
         "document.querySelector('#more').remove(); };"
         "setTimeout(() => document.body.insertAdjacentHTML('beforeend', '<p id=late>late</p>'), 150)</script>"
     )
+    one_tab = {"GOSSAMER_BROWSER__TABS": "1"}
     with FakeWeb.start(WebSpec(hosts=1, pages=1)) as web:
         web.mount("shop.test", "/", html("<h1>start</h1>"))
         for path in ("/built", "/plain", "/target"):
             web.mount("shop.test", path, html(BUILT))
+        for number in (1, 2):
+            web.mount("shop.test", f"/jar?{number}", html(JAR))
         web.mount("shop.test", "/asked", html(asked))
         web.mount("shop.test", "/script", html("<script>location.href = '/target'</script>"))
         data = Answer(headers=(("Content-Type", "application/json"),), body=b'{"text": "fetched"}')
         web.mount("shop.test", "/data", data)
-        with scraper(tmp_path, server, "asking", f"http://shop.test:{web.port}/") as process:
+        with scraper(tmp_path, server, "asking", f"http://shop.test:{web.port}/", **one_tab) as process:
             done = await asyncio.to_thread(process.finish, 120)
     assert done.exit_code == 0, done.log[-2000:]
     found = {item["path"]: item for item in done.items}
-    assert found.keys() == {"built", "plain", "asked", "target"}
+    assert found.keys() == {"built", "plain", "asked", "target", "jar?1", "jar?2"}
     assert {path: item["text"] for path, item in found.items()} == {
-        "built": "built", "plain": "sent", "asked": "fetched", "target": "built",
+        "built": "built", "plain": "sent", "asked": "fetched", "target": "built", "jar?1": "first", "jar?2": "first",
     }  # fmt: skip
     assert [found[path]["flags"] for path in ("built", "plain", "target")] == [["rendered"], [], ["rendered"]]
     assert found["asked"]["steps"] == [1, 1]
@@ -102,12 +111,13 @@ async def test_requests_say_what_is_rendered_and_how(tmp_path: Path, server: Ser
 
 
 async def test_requests_to_be_rendered_wait_for_a_process_with_a_browser(tmp_path: Path, server: Server) -> None:
+    """A browser without its sandbox is none."""
     with FakeWeb.start(WebSpec(hosts=1, pages=1)) as web:
         seed = f"http://shop.test:{web.port}/"
         web.mount("shop.test", "/", html(BUILT + "<a href=/built>next</a>"))
         web.mount("shop.test", "/built", html(BUILT))
         web.mount("shop.test", "/asked", html("<p id=late>late</p>"))
-        without = {"GOSSAMER_BROWSER__PROGRAM": "no-such-browser"}
+        without = {"GOSSAMER_BROWSER__PROGRAM": str(program_of(tmp_path, NO_SANDBOX))}
         with scraper(tmp_path, server, "asking", seed, name="none", **without) as one:
             async with asking(tmp_path, server) as frontier:
                 while not (lanes := [row for row in await frontier.backlog() if row.rendering]):  # noqa: ASYNC110
@@ -122,7 +132,7 @@ async def test_requests_to_be_rendered_wait_for_a_process_with_a_browser(tmp_pat
         ["built", "asked"],
     )
     assert not [item for item in done[0].items if "rendered" in item["flags"]]
-    assert "no-such-browser" in done[0].log
+    assert "cannot use its sandbox here" in done[0].log
 
 
 @pytest.mark.parametrize(
@@ -134,9 +144,12 @@ async def test_requests_to_be_rendered_wait_for_a_process_with_a_browser(tmp_pat
             {"GOSSAMER_RENDER": "always", "GOSSAMER_BROWSER__PROGRAM": "no-such-browser"},
             "there is no program no-such-browser. Install a browser",
         ),
+        ({"GOSSAMER_RENDER": "always", "GOSSAMER_BROWSER__PROGRAM": NO_SANDBOX}, "cannot use its sandbox here"),
     ],
 )
 def test_bad_settings_end_the_process(tmp_path: Path, server: Server, settings: dict[str, str], complaint: str) -> None:
+    if settings.get("GOSSAMER_BROWSER__PROGRAM") == NO_SANDBOX:
+        settings = settings | {"GOSSAMER_BROWSER__PROGRAM": str(program_of(tmp_path, NO_SANDBOX))}
     with scraper(tmp_path, server, "asking", "http://shop.test/", **settings) as process:
         done = process.finish()
     assert done.exit_code == 1
