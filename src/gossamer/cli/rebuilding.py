@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gossamer.cli import terminal
 from gossamer.cli.commands.crawl import default_output
-from gossamer.cli.commands.feed import request_lines
+from gossamer.cli.commands.feed import request_batches
 from gossamer.cli.terminal import Interruption
 from gossamer.control.admission import DUPLICATE, AdmittedRequest
 from gossamer.control.dispatcher import CRAWL
@@ -69,14 +69,15 @@ async def rebuild_requests(
 ) -> list[tuple[RebuildResult, Plan]]:
     """Fill the frontier of a service with the crawls of these requests, one after the other. Raises BadInput."""
     crawls: dict[CrawlId, list[AdmittedRequest]] = {}
-    for where, value in request_lines(request):
-        try:
-            kind, admitted = cluster.dispatcher.read(value)
-        except RequestRejected as fault:
-            raise BadInput(f"--request: {where}{fault.detail}") from None
-        if kind != CRAWL:
-            raise BadInput(f"--request: {where}it is no request for a crawl.")
-        crawls.setdefault(admitted.crawl.id, []).append(replaced(admitted, fresh=False))
+    async for batch in request_batches(request):
+        for where, value in batch:
+            try:
+                kind, admitted = cluster.dispatcher.read(value)
+            except RequestRejected as fault:
+                raise BadInput(f"--request: {where}{fault.detail}") from None
+            if kind != CRAWL:
+                raise BadInput(f"--request: {where}it is no request for a crawl.")
+            crawls.setdefault(admitted.crawl.id, []).append(replaced(admitted, fresh=False))
     done = []
     for crawl, requests in crawls.items():
         first = requests[0]

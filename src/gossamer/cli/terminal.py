@@ -229,8 +229,9 @@ class Interruption:
         self.was_interrupted = False
         """True after the first signal. The work sets it, too, when it ends early for another reason, such as an output
         whose reader went away."""
-        self.exit_message = "Stopped at once; requests in flight will be fetched again."
-        """Shown when the process exits without waiting for the work."""
+        self.exit_message = ""
+        """Shown when the process exits without waiting for the work. Empty: a sentence for work that has a `drain`, or
+        has none."""
         self.message_before_work = ""
         """Text of the Interrupted that the context raises. A person sees it only if the signal came before the work
         began, because the work catches its own cancellation."""
@@ -267,14 +268,19 @@ class Interruption:
 
     def limit_time(self) -> None:
         """Exit in GRACE_SECONDS if the process still runs then."""
-        exit_within(GRACE_SECONDS, self.exit_message)
+        exit_within(GRACE_SECONDS, self._exit_message())
+
+    def _exit_message(self) -> str:
+        if self.exit_message or self.drain is None:
+            return self.exit_message or "Stopped at once."
+        return "Stopped at once; requests in flight will be fetched again."
 
     def _on_signal(self) -> None:
         # Runs inside whatever code was interrupted: must not raise, nor wait for a lock.
         self.was_interrupted = True
         self._count += 1
         if self._count > 2:
-            exit_now(self.exit_message)
+            exit_now(self._exit_message())
         if self._count == 2 or self._has_exited:
             self.limit_time()  # first: the event loop may be blocked, and would then never handle the signal
         if not self._has_exited:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -104,6 +105,21 @@ def test_a_group_gets_again_what_dump_could_not_print(folder: Folder) -> None:
     ended = crawling.nobody_reads(grouped, folder.service.folder)
     assert (ended.returncode, ended.stderr) == (0, "0 messages\n")
     assert folder.run(*oldest, "--consumer", "gone").splitlines() == [page]
+
+
+def test_requests_of_a_pipe_that_stays_open_are_fed_and_a_signal_ends_it(folder: Folder) -> None:
+    command = crawling.command("feed", "-")
+    with subprocess.Popen(
+        command, cwd=folder.service.folder, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as feeding:
+        assert feeding.stdin is not None
+        feeding.stdin.write(a_crawl(folder, "piped") + "\n")
+        feeding.stdin.flush()
+        folder.until("finished", "crawls", "show", "app/piped")
+        feeding.send_signal(signal.SIGTERM)
+        assert feeding.wait(timeout=60) == 130
+        assert feeding.stderr is not None
+        assert feeding.stderr.read() == "gossamer: Interrupted: 1 request fed\n"
 
 
 def test_a_worker_without_a_bus_warns_that_the_service_gets_none_of_its_pages(folder: Folder, tmp_path: Path) -> None:

@@ -5,17 +5,19 @@ codes and the fields of `--json`; and that `feed` checks requests exactly as the
 that what it sends is not refused later.
 """
 
+import asyncio
 import base64
+import select
 import shlex
-import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from rich.console import Console
 
 from gossamer.bus.base import Consumer
 from gossamer.cli import options, terminal
@@ -35,6 +37,9 @@ from gossamer.wiring.service import ServiceContext
 
 _BATCH = 2000
 """Requests that are checked and published together. More make an interruption wait longer."""
+_PAUSE_SECONDS = 0.5
+"""Silence of the input after which the requests that came are sent. Longer makes them, and an interruption, wait."""
+_BLOCK_BYTES = 1 << 20  # bytes that are read at a time
 _PROGRESS_SECONDS = 1.0  # shortest interval of progress lines
 _FAULTS_SHOWN = 10  # invalid requests that are named
 _FAULTS_IN_JSON = 100  # the same with --json; the counts beside them are always complete
@@ -85,8 +90,12 @@ def feed(
     if "://" in request and not request.lstrip().startswith("{") and not Path(request).exists():
         example = msgspec.json.encode({"appid": "mine", "crawlid": "first", "url": request}).decode()
         raise BadInput(f"{request} is a URL. Feed a request for it: gossamer feed {shlex.quote(example)}")
-    lines = request_lines(request)
-    sent, faults = ask(settings, lambda cluster: _feed(cluster, lines, quiet=quiet or json))
+    fed = _Fed()
+    try:
+        ask(settings, lambda cluster: _feed(cluster, request, fed, quiet=quiet or json))
+    except Interrupted:
+        raise Interrupted(f"{counted(fed.sent, 'request')} fed") from None
+    sent, faults = fed.sent, fed.faults
     if json:
         shown = {"fed": sent, "rejected": len(faults), "faults": faults[:_FAULTS_IN_JSON]}
         terminal.print_json(shown)
@@ -99,55 +108,86 @@ def feed(
     raise SystemExit(2 if faults else 0)
 
 
-def request_lines(request: str) -> Iterator[tuple[str, bytes]]:
-    """Yield each request with its place for messages: (place, JSON)."""
+async def request_batches(request: str) -> AsyncGenerator[list[tuple[str, bytes]], None]:
+    """Yield the requests, each with its place for messages: (place, JSON). A batch is full, or what came before a pause
+    in the input. A thread reads, so that meanwhile signals are handled and the bus is attended."""
     if request.lstrip().startswith("{"):
-        yield "", request.encode("utf-8", "surrogateescape")
+        yield [("", request.encode("utf-8", "surrogateescape"))]
         return
-    if request == "-":
-        stream = sys.stdin.buffer
-    else:
-        try:
-            stream = Path(request).open("rb")  # noqa: SIM115 (closed below; standard input must stay open)
-        except OSError as error:
-            raise BadInput(
-                f"{request} cannot be read: {error.strerror}. Give a JSON object, a file with one per line, or -."
-            ) from None
+    batch: list[tuple[str, bytes]] = []
+    rest, number = bytearray(), 0
+    with _opened(request) as stream:
+        while True:
+            block = await asyncio.to_thread(_next_block, stream)
+            rest += block or b""
+            lines: list[bytearray] = []
+            if block == b"":
+                lines = [rest]
+            elif block and b"\n" in block:
+                *lines, rest = rest.split(b"\n")
+            for line in lines:
+                number += 1
+                if line := line.strip():
+                    batch.append((f"line {number}: ", bytes(line)))
+                if len(batch) == _BATCH:
+                    yield batch
+                    batch = []
+            if not block and batch:
+                yield batch
+                batch = []
+            if block == b"":
+                return
+
+
+def _opened(file: str) -> FileIO:
+    if file == "-":
+        terminal.check_open(0)
+        return FileIO(0, closefd=False)
     try:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                yield f"line {number}: ", line.strip()
-    finally:
-        if request != "-":
-            stream.close()
+        return FileIO(file)
+    except OSError as error:
+        raise BadInput(
+            f"{file} cannot be read: {error.strerror}. Give a JSON object, a file with one per line, or -."
+        ) from None
 
 
-async def _feed(cluster: ServiceContext, lines: Iterator[tuple[str, bytes]], *, quiet: bool) -> tuple[int, list[str]]:
-    """Return how many requests were sent, and why others were not."""
-    sent = 0
-    faults: list[str] = []
-    batch: list[_ValidRequest] = []
+def _next_block(stream: FileIO) -> bytes | None:
+    """Return the next bytes; empty: the input has ended; None: there are none yet, after a pause."""
+    ready, _, _ = select.select([stream], [], [], _PAUSE_SECONDS)
+    return stream.read(_BLOCK_BYTES) if ready else None
+
+
+@dataclass(slots=True)
+class _Fed:
+    """Count of the requests fed so far, and faults of others."""
+
+    sent: int = 0
+    """Requests that were published."""
+    faults: list[str] = field(default_factory=list)
+    """Reasons why others were not."""
+
+
+async def _feed(cluster: ServiceContext, request: str, fed: _Fed, *, quiet: bool) -> None:
+    """Feed the requests, and count them in `fed`."""
     checked = _Checked(set(), set())
-    console = Console(stderr=True, highlight=False)
     shown_at = time.monotonic()
-    for where, value in lines:
-        try:
-            kind, request = cluster.dispatcher.read(value)
-            batch.append(_ValidRequest(where, value, request if kind == CRAWL else None))
-        except RequestRejected as fault:
-            faults.append(f"{where}{fault.detail}")
-        if len(batch) == _BATCH:
-            sent += await _send(cluster, batch, sent, faults, checked)
+    async with aclosing(request_batches(request)) as batches:
+        async for lines in batches:
             batch = []
+            for where, value in lines:
+                try:
+                    kind, admitted = cluster.dispatcher.read(value)
+                    batch.append(_ValidRequest(where, value, admitted if kind == CRAWL else None))
+                except RequestRejected as fault:
+                    fed.faults.append(f"{where}{fault.detail}")
+            fed.sent += await _send(cluster, batch, fed.sent, fed.faults, checked)
             if not quiet and time.monotonic() - shown_at > _PROGRESS_SECONDS:
-                console.print(f"{sent:,} fed ...")
+                terminal.print_stderr(f"{fed.sent:,} fed ...")
                 shown_at = time.monotonic()
-    sent += await _send(cluster, batch, sent, faults, checked)
-    if sent and not quiet and not await cluster.counters.nodes(stats.INTAKE):
-        console.print(
+    if fed.sent and not quiet and not await cluster.counters.nodes(stats.INTAKE):
+        terminal.print_stderr(
             "No service has reported for two minutes. The requests wait on the bus until one runs: gossamer serve."
         )
-    return sent, faults
 
 
 async def _send(
