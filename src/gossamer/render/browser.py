@@ -27,7 +27,7 @@ from typing import NamedTuple
 import msgspec
 
 from gossamer.errors import BrowserCrashed, BrowserError, BrowserMissing, GossamerError
-from gossamer.render.devtools import CommandPipe, DevTools
+from gossamer.render.devtools import CHARACTER_BYTES, MESSAGE_BYTES, CommandPipe, DevTools
 from gossamer.render.program import BrowserUser
 
 _DATA_KIB = 2 * 1024 * 1024
@@ -117,6 +117,8 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     """False: pages are not confined, which only a container or a machine of its own makes up for."""
     heap_mib: int = 512
     """Largest JavaScript heap of a page in MiB."""
+    document_bytes: int = 0
+    """Characters of the longest document that is read. 0: of the usual ones."""
 
 
 _Streams = tuple[socket.socket, socket.socket, socket.socket]
@@ -148,10 +150,13 @@ class _Started(NamedTuple):
 class Browser:
     """A running browser and its DevTools connection."""
 
-    def __init__(self, started: _Started, fence: socket.socket, pipes: _Pipes) -> None:
-        """`fence`: the socket that holds the port of the proxy, on which nothing listens."""
+    def __init__(
+        self, started: _Started, fence: socket.socket, pipes: _Pipes, *, message_bytes: int = MESSAGE_BYTES
+    ) -> None:
+        """`fence`: the socket that holds the port of the proxy, on which nothing listens. `message_bytes`: longest
+        message that is read of it."""
         self.process = started.process
-        self.devtools = DevTools(pipes.answers, pipes.commands)
+        self.devtools = DevTools(pipes.answers, pipes.commands, message_bytes=message_bytes)
         self.started = time.monotonic()
         self.memory = 0
         """Memory of its processes in bytes, when it was measured last."""
@@ -187,7 +192,8 @@ class Browser:
         except BaseException:
             fence.close()
             raise
-        browser = cls(started, fence, await _open_pipes(started.streams))
+        message_bytes = max(MESSAGE_BYTES, CHARACTER_BYTES * options.document_bytes)
+        browser = cls(started, fence, await _open_pipes(started.streams), message_bytes=message_bytes)
         try:
             await browser._check_version(options)
         except BaseException:

@@ -6,7 +6,7 @@ raises BrowserHung, and every call after the end of the pipe raises BrowserCrash
 
 import asyncio
 import contextlib
-import json
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -18,8 +18,11 @@ from gossamer.model.json_codec import encode_value
 CALL_SECONDS = 10.0
 """Longest wait for the answer to a call. Answers take milliseconds where the browser and its page are well."""
 _READ_BYTES = 1 << 18
-MESSAGE_BYTES = 256 << 20
-"""Longest message that is read. The document of a page is cut long before; a longer message ends the browser."""
+MESSAGE_BYTES = 64 << 20
+"""Longest message that is read, unless documents may be longer. A page can make messages of any length, which would
+take a multiple of that in memory."""
+CHARACTER_BYTES = 6
+"""Most bytes that one character of a document takes in a message."""
 
 _FULL_BYTES = 4 << 20
 """Bytes that the browser has not read yet from which responses wait (`wait_for_room`). A larger value takes more memory
@@ -31,6 +34,9 @@ Handler = Callable[[str, dict[str, Any]], None]
 """Callback for the events of one session: the method and its parameters."""
 
 _decoder = msgspec.json.Decoder()
+_HALF = re.compile(rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)", re.DOTALL)
+"""Group: half of a character beyond U+FFFF, as JSON writes it. Before it: what looks like one, an escaped backslash and
+both halves together."""
 
 
 class CommandPipe(asyncio.BaseProtocol):
@@ -92,9 +98,14 @@ class CommandPipe(asyncio.BaseProtocol):
 class DevTools:
     """Connection to one browser. A session is the DevTools name of one attached tab; empty: the browser itself."""
 
-    def __init__(self, reader: asyncio.StreamReader, pipe: CommandPipe) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, pipe: CommandPipe, *, message_bytes: int = MESSAGE_BYTES
+    ) -> None:
+        """`message_bytes`: longest message that is read. A longer one is skipped: its call or its request gets no
+        answer, and only its page waits for it."""
         self._reader = reader
         self._pipe = pipe
+        self._message_bytes = message_bytes
         self._next_id = 0
         self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._handlers: dict[str, Handler] = {}
@@ -166,13 +177,13 @@ class DevTools:
             while data := await self._reader.read(_READ_BYTES):
                 *ends, rest = data.split(b"\0")
                 for end in ends:
-                    self._receive(b"".join((*parts, end)))
+                    if size + len(end) <= self._message_bytes:
+                        self._receive(b"".join((*parts, end)))
                     parts, size = [], 0
-                if rest:
-                    parts.append(rest)
-                    size += len(rest)
-                    if size > MESSAGE_BYTES:
-                        return
+                parts.append(rest)
+                size += len(rest)
+                if size > self._message_bytes:
+                    parts.clear()
         except (OSError, msgspec.DecodeError, ValueError):
             return
         finally:
@@ -208,5 +219,5 @@ def _decode(data: bytes) -> Any:
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        text = json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False)
-        return _decoder.decode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        whole = _HALF.sub(lambda found: b"\\ufffd" if found[1] else found[0], data.decode("utf-8", "replace").encode())
+        return _decoder.decode(whole)

@@ -23,6 +23,7 @@ def launch_options(settings: Settings) -> LaunchOptions:
         program=find_program(browser.program),
         user=browser_user(browser.user, sandbox=browser.sandbox),
         sandbox=browser.sandbox,
+        document_bytes=settings.fetch.max_body,
     )
 
 
