@@ -57,11 +57,16 @@ def build_artefact(project: ScrapyProject, version: str, *, as_egg: bool = False
             f"{project.folder / 'scrapy.cfg'} names no settings module. It needs a section [settings] with "
             "default = PROJECT.settings"
         )
-    if not as_egg and "build-system" in _pyproject(project.folder):
-        return BuiltArtefact(_wheel(project.folder), "wheel", "by pyproject.toml")
-    if (project.folder / "setup.py").is_file():
-        return BuiltArtefact(_setup_py_egg(project.folder), "egg", "by setup.py")
-    return BuiltArtefact(_packed_egg(project, version), "egg", "")
+    try:
+        if not as_egg and "build-system" in _pyproject(project.folder):
+            return BuiltArtefact(_wheel(project.folder), "wheel", "by pyproject.toml")
+        if (project.folder / "setup.py").is_file():
+            return BuiltArtefact(_setup_py_egg(project.folder), "egg", "by setup.py")
+        return BuiltArtefact(_packed_egg(project, version), "egg", "")
+    except shutil.Error as error:  # of a copied folder: all its faults
+        raise BuildFailed(f"the project cannot be built: {error.args[0][0][2]}") from None
+    except OSError as error:
+        raise BuildFailed(f"the project cannot be built: {error}") from None
 
 
 def _pyproject(folder: Path) -> dict[str, Any]:

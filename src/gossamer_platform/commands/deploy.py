@@ -18,6 +18,7 @@ from gossamer.platform_client.platform import PlatformClient
 from gossamer.platform_client.scrapyd import ScrapydClient
 from gossamer.platform_client.targets import DeployTarget, ScrapyProject, choose_target, with_credentials
 from gossamer.policy.words import counted
+from gossamer.storage.files import write_whole
 from gossamer_platform.lifecycle import EnvironmentKind
 
 _SHOWN_SPIDERS = 20
@@ -196,7 +197,10 @@ def _write_artefact(project: ScrapyProject | None, path: Path, version: str) -> 
     if project is None:
         raise BadInput("--build: there is no Scrapy project here")
     built = build_artefact(project, version_name(version, project.folder))
-    path.write_bytes(built.content)
+    try:
+        write_whole(path, built.content)
+    except OSError as error:
+        raise BadInput(f"--build: {path} cannot be written: {error.strerror}") from None
     terminal.say(f"{path}: {f'{built.kind} {built.how}'.strip()}, {targets.size_text(len(built.content))}")
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from gossamer.cli.app import parse_and_run
+from gossamer.errors import BadInput
 from gossamer_platform import packages
 from gossamer_platform.link import Artefact
 from gossamer_platform.node.code import CodeStore
@@ -249,3 +251,18 @@ def test_a_condition_that_cannot_be_evaluated_is_refused(tmp_path: Path) -> None
     for condition in ("python_version ~= 'x'", "implementation_name ~= 'cpython'"):
         with pytest.raises(BadRequirements, match=r"condition|no requirement"):
             requirements_of(_package(tmp_path, project_wheel(spider("good"), requires=[f"a; {condition}"])), "")
+
+
+def test_an_artefact_that_cannot_be_built_or_written_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/settings.py").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="--build: nowhere/x.egg cannot be written: No such file or directory"):
+        parse_and_run(["deploy", "--build", "nowhere/x.egg"])
+    (tmp_path / "setup.py").touch()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="cannot be built: .*is a named pipe"):
+        parse_and_run(["deploy", "--build", "x.egg"])
