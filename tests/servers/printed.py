@@ -136,7 +136,7 @@ class Shell:
         with (
             log.open("wb") as output,
             subprocess.Popen(
-                ["bash", "-c", f"set -a\n. {self._state}\nexec {command}"],
+                ["bash", "-c", f'set -a\n. {self._state}\ncd "$PWD"\nexec {command}'],
                 cwd=self.folder,
                 env={**self._environment, "PYTHONUNBUFFERED": "1"},
                 stdout=output,

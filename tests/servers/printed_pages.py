@@ -58,9 +58,7 @@ LEFT: dict[str, dict[str, str]] = {
         "export": _OF_READER,
         "gossamer manager": _ENDLESS,
     },
-    "howto/learning-scrapy.md": {
-        "": "takes a quarter of an hour; tests/acceptance/test_properties.py has the project",
-    },
+    "howto/learning-scrapy.md": dict.fromkeys(("python3 -m venv", "source", "pip"), _INSTALLS),
     "howto/limits.md": {},
     "howto/login.md": {
         "gossamer crawl https://example.com --session cookies": _REAL_SITE,
@@ -133,7 +131,7 @@ LEFT: dict[str, dict[str, str]] = {
 }
 """Every page with commands: beginnings of those that are not run, and why."""
 
-LONG = frozenset({"howto/install.md", "howto/performance.md", "howto/render.md"})
+LONG = frozenset({"howto/install.md", "howto/learning-scrapy.md", "howto/performance.md", "howto/render.md"})
 """Pages whose commands take more than a few seconds of CPU: `make printed` runs them, and `make test` does not."""
 PORTS = re.compile(r"(?:--port |http\.server |\.test:|localhost:|127\.0\.0\.1:)(\d{4,5})\b")
 
@@ -157,7 +155,7 @@ def commands_of(page: str) -> Iterator[Typed]:
 def check(shell: Shell, typed: Typed, *, answer: str = "") -> str:
     """Run a command and compare what it prints with the page; return it. `answer`: what a person types."""
     shown_file = shell.folder / typed.command.removeprefix("cat ")
-    if typed.command.startswith("cat ") and not shown_file.exists():  # the reader has written it
+    if re.fullmatch(r"cat \S+", typed.command) and not shown_file.exists():  # the reader has written it
         shown_file.write_text(shell.here("".join(f"{line}\n" for line in typed.shown)))
     done = shell.run(typed.command, typed=answer, until=_has_begun(shell) if typed.is_interrupted else None)
     said = f"{typed.command}\n{done.stdout}{done.stderr}"
