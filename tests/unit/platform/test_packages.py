@@ -260,9 +260,9 @@ def test_an_artefact_that_cannot_be_built_or_written_is_bad_input(
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop/settings.py").touch()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInput, match="--build: nowhere/x.egg cannot be written: No such file or directory"):
+    with pytest.raises(BadInput, match=r"--build: nowhere/x.egg cannot be written: No such file or directory"):
         parse_and_run(["deploy", "--build", "nowhere/x.egg"])
     (tmp_path / "setup.py").touch()
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadInput, match="cannot be built: .*is a named pipe"):
+    with pytest.raises(BadInput, match=r"cannot be built: .*is a named pipe"):
         parse_and_run(["deploy", "--build", "x.egg"])
