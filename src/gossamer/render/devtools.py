@@ -98,9 +98,7 @@ class CommandPipe(asyncio.BaseProtocol):
 class DevTools:
     """Connection to one browser. A session is the DevTools name of one attached tab; empty: the browser itself."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, pipe: CommandPipe, *, message_bytes: int = MESSAGE_BYTES
-    ) -> None:
+    def __init__(self, reader: asyncio.StreamReader, pipe: CommandPipe, *, message_bytes: int = MESSAGE_BYTES) -> None:
         """`message_bytes`: longest message that is read. A longer one is skipped: its call or its request gets no
         answer, and only its page waits for it."""
         self._reader = reader
