@@ -97,14 +97,17 @@ def test_pages_that_nobody_reads_end_the_crawl_in_several_processes_too(crawling
     assert "Traceback" not in ended.stderr
 
 
-def test_a_summary_without_room_is_said(crawling: list[str], tmp_path: Path) -> None:
-    with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(
-            [*crawling, "--json"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
-        )
-    assert ended.returncode == 2
-    assert "standard output: No space left on device" in ended.stderr
-    assert ended.stderr.count("\n") == 1
+def test_a_summary_or_a_table_without_room_is_said(crawling: list[str], tmp_path: Path) -> None:
+    for one in ([*crawling, "--json"], command("crawls", "list")):
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                one, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            )
+        assert ended.returncode == 2
+        assert "standard output: No space left on device" in ended.stderr
+        assert ended.stderr.count("\n") == 1
+    ended = nobody_reads(command("crawls", "list"), tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_folder_that_is_made_is_said(crawling: list[str], tmp_path: Path) -> None:

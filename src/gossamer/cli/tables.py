@@ -1,5 +1,7 @@
 """Tables that commands print. Texts of others in them neither style the output nor control the terminal."""
 
+import io
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +10,7 @@ from rich.style import StyleType
 from rich.table import Table
 from rich.text import Text
 
+from gossamer.cli import terminal
 from gossamer.controls import without_controls
 
 
@@ -43,10 +46,18 @@ _ANY_WIDTH = 10_000
 """Columns of an output that is no terminal: rows for a program stay whole."""
 
 
-def show(*parts: RenderableType, least_width: int = 0) -> None:
-    """Print tables and texts, each on lines of its own, to standard output. `least_width`: columns that they have also
-    in a narrower terminal, which wraps the lines."""
-    console = Console(highlight=False, markup=False)
+class _RenderedText(io.StringIO):
+    """Text in memory that rich renders as for standard output."""
+
+    def isatty(self) -> bool:
+        return sys.stdout.isatty()
+
+
+def show(*parts: RenderableType, least_width: int = 0) -> bool:
+    """Print tables and texts, each on lines of its own, to standard output, as `terminal.print_result`. `least_width`:
+    columns that they have also in a narrower terminal, which wraps the lines."""
+    console = Console(file=(page := _RenderedText()), highlight=False, markup=False)
     console.width = max(console.width if console.is_terminal else _ANY_WIDTH, least_width)
     for part in parts:
         console.print(without_controls(part) if isinstance(part, str) else part)
+    return terminal.print_result(page.getvalue().removesuffix("\n"), styled=True)

@@ -8,7 +8,6 @@ the moved project (scrapy/redis) names it so, too.
 from typing import Annotated, Any
 
 import msgspec
-from rich.console import Console
 
 from gossamer.cli import options, terminal
 from gossamer.cli.parser import CommandGroup, option
@@ -109,11 +108,10 @@ async def _import(
 ) -> tuple[SpiderLeftovers, ImportResult]:
     """Return what the spider left, and what was imported of it. Raises BadInput if it left nothing. `any_keys`: the
     keys with \0 for the spider's name."""
-    console = Console(stderr=True, highlight=False)
 
     def show(done: ImportResult) -> None:
         if show_progress:
-            console.print(f"{done.read:,} read, {done.added:,} {'would be added' if dry else 'added'} ...")
+            terminal.print_stderr(f"{done.read:,} read, {done.added:,} {'would be added' if dry else 'added'} ...")
 
     with Interruption(drain=None, show=terminal.say):  # the first Ctrl-C cancels the import, which may be repeated
         shards = await connect_shards(settings, redis, option="--redis")

@@ -141,7 +141,7 @@ async def _watch(cluster: ServiceContext, console: Console, *, once: bool, as_js
             if as_json:
                 terminal.print_json(snapshot)
             else:
-                console.print(_picture(snapshot))
+                once |= not tables.show(_picture(snapshot))
             if once:
                 return
             await asyncio.sleep(_PLAIN_SECONDS)
