@@ -420,6 +420,12 @@ class BrowserHung(BrowserError):
     kind = "browser_hung"
 
 
+class BrowserNotStarted(BrowserError):
+    """The browser did not start."""
+
+    kind = "browser_not_started"
+
+
 class DevToolsRefused(BrowserError):
     """The browser refused a command."""
 

@@ -47,6 +47,7 @@ WORTH_A_RETRY: dict[Failure, bool] = {
     "browser_refused": False,
     "browser_crashed": True,  # once: see BROWSER_ENDS
     "browser_hung": True,
+    "browser_not_started": True,  # no attempt: the page was in no browser
     # Statuses. Any other status is a normal response.
     408: True,  # Request Timeout (RFC 9110)
     425: True,  # Too Early (RFC 8470)

@@ -67,6 +67,7 @@ _EXPLANATIONS = {
     "browser": Explanation("The browser could not render the page"),
     "browser_refused": Explanation("The browser refused a command"),
     "browser_crashed": Explanation("The browser, or the page in it, has crashed"),
+    "browser_not_started": Explanation("The browser did not start"),
     "browser_hung": Explanation("The browser, or the page in it, does not answer"),
     "decode_bomb": Explanation("The response expands beyond the limits of size or ratio"),
     # Reasons of the worker.

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gossamer.errors import BrowserCrashed, BrowserError, BrowserMissing, GossamerError
+from gossamer.errors import BrowserError, BrowserMissing, BrowserNotStarted, GossamerError
 from gossamer.render.devtools import CHARACTER_BYTES, MESSAGE_BYTES, CommandPipe, DevTools
 from gossamer.render.program import BrowserUser
 
@@ -175,7 +175,7 @@ class Browser:
 
     @classmethod
     async def start(cls, options: LaunchOptions) -> "Browser":
-        """Start a browser. Raises BrowserMissing for one that cannot be used here, BrowserCrashed and BrowserHung."""
+        """Start a browser. Raises BrowserMissing for one that cannot be used here, and BrowserNotStarted."""
         fence = socket.socket()
         try:
             fence.bind(("127.0.0.1", 0))  # without `listen`, so that every connection is refused
@@ -188,7 +188,7 @@ class Browser:
                     f"browser.user: this system lets Gossamer run no program as user {options.user.uid}. Run Gossamer "
                     "as a user that is not root."
                 ) from None
-            raise BrowserCrashed(f"{options.program} did not start: {error}") from None
+            raise BrowserNotStarted(f"{options.program} did not start: {error}") from None
         except BaseException:
             fence.close()
             raise
@@ -253,7 +253,7 @@ class Browser:
                 "profile), or set browser.sandbox to no if a container or machine of its own confines the pages."
             )
         lines = complaints.strip().splitlines()
-        return BrowserCrashed(f"{options.program} did not start: {lines[-1] if lines else error.detail}")
+        return BrowserNotStarted(f"{options.program} did not start: {lines[-1] if lines else error.detail}")
 
     async def _listen(self, stream: asyncio.StreamReader) -> None:
         """Keep the end of what the browser writes to its standard error."""

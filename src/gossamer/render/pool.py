@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gossamer.errors import BrowserCrashed, BrowserError, BrowserHung, GossamerError
+from gossamer.errors import BrowserCrashed, BrowserError, BrowserHung, BrowserNotStarted, GossamerError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.render.browser import Browser, LaunchOptions
 from gossamer.render.memory import group_bytes
@@ -24,6 +24,9 @@ from gossamer.telemetry.tally import BrowserCounts
 log = logging.getLogger("gossamer.render")
 
 _MEMORY_POLL_SECONDS = 5.0
+_START_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds between attempts to start a browser, as where a disk is full. Meanwhile pages wait, and fill the worker's
+room for them, so that it leases no more. More attempts hold them for longer."""
 _GRACE_SECONDS = 20.0
 """Time beyond the limit of a page after which its tab is taken for lost, whatever it waits for."""
 
@@ -71,7 +74,7 @@ class BrowserPool:
 
     async def start(self) -> None:
         """Start the first browser before the first page. Raises BrowserMissing for one that cannot be used here,
-        BrowserCrashed and BrowserHung."""
+        and BrowserNotStarted."""
         async with self._opening:
             if not self._browsers:
                 self._browsers.append(await Browser.start(self._launch))
@@ -163,7 +166,7 @@ class BrowserPool:
         """Return a browser that may open another tab: one with few tabs, a new one, or one whose free tab is closed."""
         room = [browser for browser in self._browsers if browser.tabs < self._limits.tabs]
         if len(self._browsers) < self._limits.browsers and not any(browser.tabs == 0 for browser in room):
-            browser = await Browser.start(self._launch)
+            browser = await self._start_patiently()
             self._browsers.append(browser)
             return browser
         if room:
@@ -172,6 +175,16 @@ class BrowserPool:
         self._idle.remove(tab)
         await tab.close()
         return tab.browser
+
+    async def _start_patiently(self) -> Browser:
+        """Start a browser, again after some pauses. Raises as `Browser.start`."""
+        for pause in _START_PAUSES:
+            try:
+                return await Browser.start(self._launch)
+            except BrowserNotStarted as error:
+                log.warning("%s %s", logs.BROWSER_NOT_STARTED, error.detail)
+            await asyncio.sleep(pause)
+        return await Browser.start(self._launch)
 
     async def _free(self, tab: Tab, *, is_well: bool) -> None:
         """Make room for the next page: empty the tab, or close it if its page has failed. The page's caller does not

@@ -29,6 +29,7 @@ from gossamer.errors import (
     BadSpider,
     BlockedAddress,
     BrowserMissing,
+    BrowserNotStarted,
     ConnectionLost,
     DnsFailed,
     FetchError,
@@ -95,6 +96,8 @@ _READING_FACTOR = 2
 one lets fewer large pages be read at once."""
 _PAUSED_SECONDS = 1.0
 """Time after which a login asks again whether its site, which is paused, may be fetched from. Shorter costs calls."""
+_NO_BROWSER_SECONDS = 30.0
+"""Delay of a page for which no browser has started. A shorter one spends more hits of its site in vain."""
 _MOST_RENEWALS = 10
 """Times that a page is repeated because its session had ended, by all workers together. The page ends earlier where one
 worker sees it twice; fewer fail pages that were given from one worker with an old session to the next."""
@@ -653,6 +656,8 @@ class Fetcher:
             # connections to the site are not reused after two such losses, and by HTTP/2 each needs a response of its
             # connection.
             return self._requeue(attempt, Outcome.FORWARDED)
+        if isinstance(error, BrowserNotStarted):  # not the page's fault, which was in none
+            return self._requeue(attempt, Outcome.POSTPONED, _NO_BROWSER_SECONDS, error.kind)
         # A name that does not exist: a person has mistyped a seed, and need not wait for retries to read that again.
         denied = isinstance(error, DnsFailed) and error.denied and not attempt.chain
         mistyped = denied and self._counts.seeds is not None and attempt.is_seed(self._tally.pages)

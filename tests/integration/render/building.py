@@ -29,7 +29,7 @@ NO_SANDBOX = "echo 'FATAL: No usable sandbox!' >&2"
 
 
 def program_of(folder: Path, script: str) -> Path:
-    """Write a shell script in place of a browser, which has a user of its own."""
+    """Write a shell script in place of a browser, which has a user of its own and may write to the folder."""
     program = folder / "browser"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -37,6 +37,7 @@ def program_of(folder: Path, script: str) -> Path:
         if parent == Path(tempfile.gettempdir()):
             break
         parent.chmod(0o755)
+    folder.chmod(0o777)
     return program
 
 

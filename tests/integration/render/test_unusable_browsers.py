@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.fakeweb import WebSpec, serve
+from gossamer.fakeweb import WebSpec, html, serve
+from gossamer.model.record import PageRecord
 from tests.integration.render.building import NO_SANDBOX, program_of
-from tests.servers.crawling import gossamer
+from tests.servers.crawling import FAST_FLAGS, gossamer, records_of
 
 VERSION = r"""printf '{"id":1,"result":{"product":"HeadlessChrome/%s"}}\0' >&4; read -r _"""
 PROGRAMS = {
@@ -43,6 +44,31 @@ async def test_it_is_refused(tmp_path: Path, case: str, command: tuple[str, ...]
     (line,) = [line for line in run.stderr.splitlines() if "Resuming" not in line]
     assert expected in line
     assert not (tmp_path / "pages.jsonl").exists()
+
+
+@pytest.mark.skipif(not shutil.which("chromium-headless-shell"), reason="there is no browser")
+async def test_pages_wait_for_a_browser_that_does_not_start_for_a_time(tmp_path: Path) -> None:
+    """As where a disk is full: no page fails, and each is requested once."""
+    starts = tmp_path / "starts"
+    script = (
+        f"echo x >> {starts}; case $(wc -l < {starts}) in 2|3|4) echo 'No space left on device' >&2; exit 1;; esac; "
+        'exec chromium-headless-shell "$@"'
+    )
+    program = program_of(tmp_path, script)
+    async with serve(WebSpec(hosts=1, pages=1)) as web:
+        for number in range(4):
+            web.mount("shop.test", f"/{number}", html(f"<h1>{number}</h1><a href=/{number + 1}>next</a>"))
+        run = await asyncio.to_thread(
+            gossamer, "crawl", f"http://shop.test:{web.port}/0", "--render", "always", "--depth", "3",
+            "--resolve", "*:127.0.0.1", *FAST_FLAGS, "-o", "pages.jsonl", cwd=tmp_path,
+            env={"GOSSAMER_BROWSER__PROGRAM": str(program), "GOSSAMER_BROWSER__RETIRE_PAGES": "2"},
+        )  # fmt: skip
+        paths = [record.path for record in web.log() if record.path != "/robots.txt"]
+    assert run.returncode == 0, run.stderr
+    assert len(starts.read_text().split()) > 4
+    assert sorted(paths) == ["/0", "/1", "/2", "/3"]
+    pages = [one for one in records_of(tmp_path / "pages.jsonl") if isinstance(one, PageRecord)]
+    assert [one.reason for one in pages] == [""] * 4
 
 
 def as_root_without_rights(*command: str) -> list[str]:
