@@ -79,7 +79,7 @@ _FLAGS = (
     "--disable-site-isolation-trials",
     "--disable-features=IsolateOrigins,site-per-process,Translate,BackForwardCache,MediaRouter,OptimizationHints,"
     "AutofillServerCommunication,CertificateTransparencyComponentUpdater,SpeculationRules,Prerender2,WebOTP,DialMediaRouteProvider,"
-    "WebRtcHideLocalIpsWithMdns",
+    "WebRtcHideLocalIpsWithMdns,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable",
     "--disable-back-forward-cache",
     "--block-new-web-contents",
     "--deny-permission-prompts",

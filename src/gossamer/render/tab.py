@@ -86,6 +86,8 @@ class _PageState:
         self.ended: asyncio.Future[None] = loop.create_future()
         """Done when there is nothing to wait for: the page has moved, or its renderer has ended."""
         self.crash = ""
+        self.fault = ""
+        """Reason why the browser did not get the document."""
         self.console: list[str] = []
         """Errors in the console."""
         self.console_events = 0
@@ -253,7 +255,7 @@ class Tab:
         try:
             await asyncio.wait((navigation, page.ended), return_when=asyncio.FIRST_COMPLETED)
             if navigation.done() and (fault := navigation.result().get("errorText")) and not page.ended.done():
-                raise BrowserError(f"the page does not load: {fault}")
+                raise BrowserError(f"the page does not load: {page.fault or fault}")
         finally:
             navigation.cancel()
             with contextlib.suppress(asyncio.CancelledError, BrowserError):
@@ -458,6 +460,10 @@ class Tab:
             self._fail(event, "Aborted")
         elif event["resourceType"] != "Document" or event["frameId"] != self._target:
             page.requests.on_paused(event)
+        elif not page.is_served and event["request"]["url"].partition(":")[0] != page.url.partition(":")[0]:
+            # Its scripts, styles and links would be those of another scheme.
+            page.fault = f"the browser asks for {event['request']['url']:.500} in place of {page.url:.500}"
+            self._fail(event, "Aborted")
         elif not page.is_served:
             page.is_served = True
             page.requests.on_document(event, page.response)
