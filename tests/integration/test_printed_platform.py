@@ -15,7 +15,7 @@ from tests.servers.package_index import package_index, with_uv
 from tests.servers.pip_programs import program
 from tests.servers.postgresql import postgresql
 from tests.servers.printed import Shell, Typed
-from tests.servers.printed_pages import check, commands_of, text_of
+from tests.servers.printed_pages import check, commands_of, runs, text_of
 from tests.servers.s3 import s3_server
 from tests.servers.scrapyd import FETCHES_NOTHING, SERVES_NOTHING, egg, scrapyd, spider, until
 from tests.servers.valkey import free_ports
@@ -34,7 +34,8 @@ _MACHINES = "howto/operations.md"
 _OF_SEVERAL_MANAGERS = ("export SCRAPYD_DATABASE_URL_FILE", "gossamer manager --host 0.0.0.0 --store s3:")
 
 
-def test_the_page_about_several_machines(tmp_path: Path) -> None:
+@runs(_MACHINES)
+def test_the_page_about_several_machines(page: str, tmp_path: Path) -> None:
     """Managers and nodes are processes of this machine. The reader's `crawler-1` is its only node."""
     [port] = free_ports(1)
     url = f"http://127.0.0.1:{port}"
@@ -50,7 +51,7 @@ def test_the_page_about_several_machines(tmp_path: Path) -> None:
         assert before_the_move.deploy(project)["status"] == "ok"
     shell = Shell(folder, swaps, {"GOSSAMER_PLATFORM_URL": url})
     with ExitStack() as manager, ExitStack() as node:
-        for typed in commands_of(_MACHINES):
+        for typed in commands_of(page):
             if typed.command.startswith(_OF_SEVERAL_MANAGERS):
                 continue
             if typed.command.startswith("gossamer manager"):
@@ -75,21 +76,22 @@ def test_the_page_about_several_machines(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_one_of_several_managers(tmp_path: Path) -> None:
+@runs(_MACHINES)
+def test_one_of_several_managers(page: str, tmp_path: Path) -> None:
     """Its database is a real PostgreSQL, and its store a real S3."""
     [port] = free_ports(1)
     swaps = {"0.0.0.0": "127.0.0.1", "/etc/gossamer": str(tmp_path), "s3://bucket": "s3://platform"}
     with s3_server() as s3, postgresql() as database:
         (tmp_path / "database-url").write_text(database.new_database())
         shell = Shell(tmp_path, swaps, s3.environment)
-        export, manager = (each for each in commands_of(_MACHINES) if each.command.startswith(_OF_SEVERAL_MANAGERS))
+        export, manager = (each for each in commands_of(page) if each.command.startswith(_OF_SEVERAL_MANAGERS))
         check(shell, export)
         with shell.started(f"{manager.command} --port {port}"):
             assert httpx.get(f"http://127.0.0.1:{port}/v1/nodes").json() == []
 
 
-def test_the_page_about_scrapy_cloud(tmp_path: Path) -> None:
-    page = "howto/from-scrapy-cloud.md"
+@runs("howto/from-scrapy-cloud.md")
+def test_the_page_about_scrapy_cloud(page: str, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     (tmp_path / "server").mkdir()
     (tmp_path / "index").mkdir()
@@ -154,7 +156,8 @@ class Shop(CrawlSpider):
 
 
 @pytest.mark.parametrize("is_short", [True, pytest.param(False, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
-def test_the_page_about_one_spider_in_many_jobs(tmp_path: Path, is_short: bool) -> None:
+@runs("howto/distribute.md")
+def test_the_page_about_one_spider_in_many_jobs(page: str, tmp_path: Path, is_short: bool) -> None:
     """As printed, with 44 jobs. The short form has one part in place of 20, and two processes in place of four."""
     folder, server_folder = tmp_path / "project", tmp_path / "server"
     folder.mkdir()
@@ -175,7 +178,7 @@ def test_the_page_about_one_spider_in_many_jobs(tmp_path: Path, is_short: bool) 
             return not (left["running"] or left["pending"])
 
         with shell.started(f"python -m gossamer.valkey --port {port}"):
-            for typed in commands_of("howto/distribute.md"):
+            for typed in commands_of(page):
                 check(shell, typed)
                 until(no_job_is_left, what=server.said)
             for number in (1, 2, 3):

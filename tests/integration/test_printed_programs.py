@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.servers.printed import Done, Shell
-from tests.servers.printed_pages import check, commands_of, swaps_of, text_of
+from tests.servers.printed_pages import check, commands_of, runs, swaps_of, text_of
 from tests.servers.program import require
 from tests.servers.valkey import free_ports
 
@@ -23,9 +23,9 @@ def _programs(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text_of(page), re.DOTALL)
 
 
-def test_the_first_crawl(tmp_path: Path) -> None:
+@runs("tutorial/first-crawl.md")
+def test_the_first_crawl(page: str, tmp_path: Path) -> None:
     """The reader stops the crawl of all three sites after some pages."""
-    page = "tutorial/first-crawl.md"
     web, *commands = commands_of(page)
     [program] = _programs(page)
     shell = Shell(tmp_path, swaps_of([web]))
@@ -69,9 +69,9 @@ def quotes() -> Iterator[str]:
         web.shutdown()
 
 
-def test_a_scheduled_job(tmp_path: Path, quotes: str) -> None:
+@runs("tutorial/scheduled-job.md")
+def test_a_scheduled_job(page: str, tmp_path: Path, quotes: str) -> None:
     """With a port for the server as the page names it, if another program uses its own."""
-    page = "tutorial/scheduled-job.md"
     [spider], [port] = _programs(page), free_ports(1)
     swaps = {_QUOTES: quotes, "localhost:6800": f"localhost:{port}"}
     commands = list(commands_of(page))
@@ -91,17 +91,18 @@ def test_a_scheduled_job(tmp_path: Path, quotes: str) -> None:
     assert len((tmp_path / "tutorial/all.jsonl").read_text().splitlines()) == 90
 
 
-def test_records_for_analysis(tmp_path: Path) -> None:
+@runs("howto/analyse.md")
+def test_records_for_analysis(page: str, tmp_path: Path) -> None:
     """The crawl; test_analyse.py runs the programs that read its records."""
-    web, crawl = commands_of("howto/analyse.md")
+    web, crawl = commands_of(page)
     shell = Shell(tmp_path, swaps_of([web]))
     with shell.started(web.command):
         check(shell, crawl)
     assert (tmp_path / "estate.parquet").exists()
 
 
-def test_the_same_crawl_with_gossamer_and_scrapy(tmp_path: Path) -> None:
-    page = "explanation/five-minutes.md"
+@runs("explanation/five-minutes.md")
+def test_the_same_crawl_with_gossamer_and_scrapy(page: str, tmp_path: Path) -> None:
     web, ours, scrapys = commands_of(page)
     [spider] = [program for program in _programs(page) if "import scrapy\n" in program]
     shell, rows = Shell(tmp_path, swaps_of([web])), {}
@@ -113,7 +114,8 @@ def test_the_same_crawl_with_gossamer_and_scrapy(tmp_path: Path) -> None:
     assert rows[ours] == rows[scrapys] == 301
 
 
-def test_the_units_of_systemd(tmp_path: Path) -> None:
+@runs("howto/production.md")
+def test_the_units_of_systemd(page: str, tmp_path: Path) -> None:
     """In folders of this test; systemd itself reads the units that the page copies."""
     require("systemd-analyze")
     units, etc = tmp_path / "units", tmp_path / "etc"
@@ -121,7 +123,7 @@ def test_the_units_of_systemd(tmp_path: Path) -> None:
     shell = Shell(
         tmp_path, {"/etc/systemd/system": str(units), "/etc/gossamer": str(etc), "deploy/systemd": str(_UNITS)}
     )
-    for typed in commands_of("howto/production.md"):
+    for typed in commands_of(page):
         check(shell, typed)
     assert (etc / "environment").stat().st_mode & 0o777 == 0o600
     assert {path.name for path in units.iterdir()} == {path.name for path in _UNITS.iterdir()}

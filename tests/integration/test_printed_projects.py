@@ -16,7 +16,7 @@ from gossamer.fakeweb import FakeWeb, WebSpec
 from tests.servers.ftp import ftp_server
 from tests.servers.mariadb import mariadb
 from tests.servers.printed import Shell, Typed
-from tests.servers.printed_pages import check, commands_of, swaps_of, text_of
+from tests.servers.printed_pages import check, commands_of, runs, swaps_of, text_of
 from tests.servers.valkey import free_ports, wait_until
 
 _RESOLVED = "from scrapy.resolver import dnscache\n\ndnscache['site0.test'] = '127.0.0.1'\n"
@@ -55,8 +55,8 @@ def _together(commands: Iterable[Typed]) -> Iterator[Typed]:
         yield typed
 
 
-def test_the_page_about_a_scrapy_project(tmp_path: Path, web: FakeWeb) -> None:
-    page = "howto/scrapy.md"
+@runs("howto/scrapy.md")
+def test_the_page_about_a_scrapy_project(page: str, tmp_path: Path, web: FakeWeb) -> None:
     frontier, *commands = commands_of(page)
     shell = Shell(tmp_path, swaps_of([frontier]))
     shop = f"""
@@ -89,11 +89,11 @@ class Shop(CrawlSpider):
     assert len(urls) == len(set(urls)) > 20
 
 
-def test_the_page_about_scrapy_redis(tmp_path: Path) -> None:
+@runs("howto/from-scrapy-redis.md")
+def test_the_page_about_scrapy_redis(page: str, tmp_path: Path) -> None:
     """A queue that scrapy-redis has filled is imported; the dry run before changes nothing."""
     import scrapy_redis.queue
 
-    page = "howto/from-scrapy-redis.md"
     [port] = free_ports(1)
     swaps = {"localhost:6379": f"localhost:{port}", "redis-cli": f"redis-cli -p {port}"}
     shell = Shell(tmp_path, swaps)
@@ -111,8 +111,8 @@ def test_the_page_about_scrapy_redis(tmp_path: Path) -> None:
     assert json.loads(message)["meta"] == {"job": 7}
 
 
-def test_the_page_about_scrapy_cluster(tmp_path: Path, web: FakeWeb) -> None:
-    page = "howto/from-scrapy-cluster.md"
+@runs("howto/from-scrapy-cluster.md")
+def test_the_page_about_scrapy_cluster(page: str, tmp_path: Path, web: FakeWeb) -> None:
     frontier, api = map(str, free_ports(2))
     swaps = {
         "localhost:6379": f"localhost:{frontier}", "gossamer serve": f"gossamer serve --port {api}",
@@ -173,10 +173,10 @@ class Answers(ThreadingHTTPServer):
         super().__exit__(*error)
 
 
-@pytest.mark.long
-def test_the_project_of_the_page_about_pipelines(tmp_path: Path) -> None:
+@runs("howto/pipelines.md")
+def test_the_project_of_the_page_about_pipelines(page: str, tmp_path: Path) -> None:
     """The page has no commands but its settings, classes and program, of one project with real servers."""
-    settings, vat, stock, words, program, language, feeds = _code("howto/pipelines.md")
+    settings, vat, stock, words, program, language, feeds = _code(page)
     folder = tmp_path / "project"
     folder.mkdir()
     [port] = free_ports(1)

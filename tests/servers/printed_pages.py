@@ -128,7 +128,9 @@ LEFT: dict[str, dict[str, str]] = {
 }
 """Every page with commands: beginnings of those that are not run, and why."""
 
-LONG = frozenset({"howto/install.md", "howto/learning-scrapy.md", "howto/performance.md", "howto/render.md"})
+LONG = frozenset(
+    {"howto/install.md", "howto/learning-scrapy.md", "howto/performance.md", "howto/pipelines.md", "howto/render.md"}
+)
 """Pages whose commands take more than a few seconds of CPU: `make printed` runs them, and `make test` does not."""
 PORTS = re.compile(r"(?:--port |http\.server |\.test:|localhost:|127\.0\.0\.1:)(\d{4,5})\b")
 
