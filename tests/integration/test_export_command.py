@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import pty
 import signal
 import subprocess
 import threading
@@ -84,6 +85,20 @@ def test_bad_input_is_said_in_one_line(pages: Path, arguments: tuple[str, ...], 
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert os.listdir(pages.parent) == ["pages.jsonl"]
+
+
+def test_controls_of_a_page_do_not_act_on_a_terminal(tmp_path: Path) -> None:
+    record = page("r1").record
+    record.url = "http://a.test/\x1b]0;x\x07é"
+    (tmp_path / "pages.jsonl").write_bytes(encode_lines([record]))
+    ours, theirs = pty.openpty()
+    export = command("export", "pages.jsonl", "-", "--format", "csv")
+    subprocess.run(export, cwd=tmp_path, stdout=theirs, timeout=60, check=True)
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert "http://a.test/\ufffd]0;x\ufffdé" in shown
+    assert "\x1b" not in shown
 
 
 def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path) -> None:

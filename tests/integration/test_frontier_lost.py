@@ -96,6 +96,7 @@ def test_a_service_says_it_once_counts_it_and_goes_on(web: FakeWeb, memory_only:
         feed(api, web, "before")
         wait_until(lambda: fetched(api, "before") > 0, "the first page")
         flush(memory_only)
+        assert service.said().count("keeps nothing on disk") == 1  # not by its workers, too
         wait_until(lambda: "frontier_lost" in service.said(), "the service to notice")
         feed(api, web, "after")
         wait_until(lambda: fetched(api, "after") == 2, "another crawl to be worked on")

@@ -23,6 +23,7 @@ from gossamer.errors import GossamerError, LoginFailed, OutputClosed, SinkError
 from gossamer.frontier.valkey import ValkeyFrontier
 from gossamer.settings import Settings
 from gossamer.telemetry import logs
+from gossamer.valkey import server_check
 from gossamer.wiring.fork_server import ForkServer, continue_without_parent
 from gossamer.wiring.frontier import connect
 from gossamer.wiring.processes import WorkerCommand, WorkerReport, with_process_count
@@ -62,6 +63,7 @@ def run_worker_process(seen: SeenTable | None = None) -> int:
     command = msgspec.json.decode(line, type=WorkerCommand)
     settings = Settings.from_json(command.settings)
     logs.set_up(settings.log_level, style=settings.log_format)
+    server_check.be_silent()  # the parent has said it
     try:
         run_loop(_run_worker_process(settings, command, seen))
     except asyncio.CancelledError:

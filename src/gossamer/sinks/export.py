@@ -6,16 +6,19 @@ told in sentences.
 Fixed: an existing file is replaced only if the caller asks for it, and never by a part of the new one.
 """
 
+import codecs
+import io
 import os
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import msgspec
 
+from gossamer.controls import without_controls
 from gossamer.errors import BadInput, OutputClosed, SinkError
 from gossamer.model import DATA_DIR
 from gossamer.model.csv_rows import OTHER_FIELDS
@@ -184,7 +187,7 @@ def export_to(
 
 def _export_to_stdout(source: Source, ending: str, options: ExportOptions, folder: Path) -> Exported:
     """Convert to standard output. `folder`: for the formats that cannot be written from beginning to end."""
-    stream = sys.stdout.buffer
+    stream = cast(BinaryIO, _TerminalText()) if sys.stdout.isatty() else sys.stdout.buffer
     try:
         if ending in SQLITE:
             exported = export_file(source, folder / "output", ending, options, replace=False)
@@ -199,6 +202,24 @@ def _export_to_stdout(source: Source, ending: str, options: ExportOptions, folde
     except OSError as error:
         raise SinkError(f"standard output: {error.strerror}") from None
     return exported
+
+
+class _TerminalText(io.RawIOBase):
+    """Standard output that is a terminal: control characters, which would act on it, are replaced."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a part may end within a character
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, part: Any) -> int:
+        text = self._decoder.decode(bytes(part)).replace("\r\n", "\n")
+        sys.stdout.buffer.write(without_controls(text).encode())
+        return len(part)
+
+    def flush(self) -> None:
+        sys.stdout.buffer.flush()
 
 
 class _Export:

@@ -97,6 +97,11 @@ async def check_server(client: ValkeyClient, *, cluster: bool) -> ServerReport:
     return ServerReport(version, int(_setting(intset, str(_DEFAULT_INTSET_ENTRIES))), tuple(warnings), keeps_torn)
 
 
+def be_silent() -> None:
+    """Log no warnings about servers in this process."""
+    _log.setLevel(logging.ERROR)
+
+
 @cache
 def _warn_once(warning: str) -> None:
     """Log a warning about a server once in this process, which may connect to it for several purposes."""

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from gossamer.dashboard.pages import DashboardPage
 from gossamer_platform.dashboard.jobs import ENDED, row_number
+from gossamer_platform.outcome import meaning_of
 
 _A_PAGE: Final = 50
 
@@ -26,7 +27,9 @@ async def show(page: DashboardPage) -> Response:
         page.platform.get(f"/v1/groups/{number}"),
         page.platform.get("/v1/jobs", group=number, after=page.query.get("after"), limit=_A_PAGE),
     )
-    return page.render("group.html", group=group, jobs=found["jobs"], next=found["next"], ended=ENDED)
+    return page.render(
+        "group.html", group=group, jobs=found["jobs"], next=found["next"], ended=ENDED, meaning_of=meaning_of
+    )
 
 
 async def cancel(page: DashboardPage) -> Response:

@@ -37,7 +37,7 @@ async def show_list(page: DashboardPage) -> Response:
     names = ("project", "spider", "state", "tag", "schedule", "group", "name", "after")
     wanted = {name: query.get(name) or None for name in names}
     found = await page.platform.get("/v1/jobs", **wanted, limit=_A_PAGE)
-    return page.render("jobs.html", jobs=found["jobs"], next=found["next"], states=STATES)
+    return page.render("jobs.html", jobs=found["jobs"], next=found["next"], states=STATES, meaning_of=meaning_of)
 
 
 async def show(page: DashboardPage) -> Response:

@@ -11,6 +11,7 @@ from gossamer_platform.dashboard.choices import project_choice, spider_choice, v
 from gossamer_platform.dashboard.jobs import row_number
 from gossamer_platform.dashboard.latest import latest
 from gossamer_platform.dashboard.schedule_form import changes_of, fields_of, texts_of, times_query
+from gossamer_platform.outcome import meaning_of
 
 _A_PAGE: Final = 50
 """Jobs and firings that the page of a schedule shows."""
@@ -35,7 +36,9 @@ async def show(page: DashboardPage) -> Response:
         path, after = f"/v1/schedules/{number}/firings", page.query.get("after")
         found = await page.platform.get(path, after=after, limit=_A_PAGE)
         firings, following = found["firings"], found["next"]
-    return page.render("schedule.html", schedule=schedule, jobs=jobs, firings=firings, following=following)
+    return page.render(
+        "schedule.html", schedule=schedule, jobs=jobs, firings=firings, following=following, meaning_of=meaning_of
+    )
 
 
 async def change(page: DashboardPage) -> Response:

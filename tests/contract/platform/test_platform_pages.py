@@ -520,6 +520,7 @@ async def test_the_list_of_jobs_has_its_filter_in_the_address(
     await database.write(_fill)
     page = (await client.get("/ui/jobs", params={"state": "failed", "project": _PROJECT})).text
     assert re.findall(r"/ui/job\?id=(\d+)", page) == ["1"]
+    assert unescape(re.findall(r'class="reason">([^<]*)<', page)[0]) == "Its process ended with the exit code 1."
     page = (await client.get("/ui/jobs")).text
     assert re.findall(r"/ui/job\?id=(\d+)", page) == ["16", "15"]  # the latest first
     following = unescape(re.findall(r'href="([^"]*)" rel="next"', page)[0])
