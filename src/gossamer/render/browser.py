@@ -30,12 +30,11 @@ from gossamer.errors import BrowserError, BrowserMissing, BrowserNotStarted, Gos
 from gossamer.render.devtools import CHARACTER_BYTES, MESSAGE_BYTES, CommandPipe, DevTools
 from gossamer.render.program import BrowserUser
 
-_DATA_KIB = 2 * 1024 * 1024
+DATA_KIB = 1024 * 1024
 """Data of one process, such as a page's, in KiB. Buffers, images and the document are not in the JavaScript heap;
-Chromium itself would permit 16 GiB."""
-_LAUNCHER = (
-    f"ulimit -d {_DATA_KIB} 2>/dev/null; exec 3<&0 4>&1 </dev/null >/dev/null; trap '' INT TERM HUP; exec \"$@\""
-)
+Chromium itself would permit 16 GiB. With a worker and its browser, it must be less than the memory of the deployment
+files, or a page would end all processes there."""
+_LAUNCHER = f"ulimit -d {DATA_KIB} 2>/dev/null; exec 3<&0 4>&1 </dev/null >/dev/null; trap '' INT TERM HUP; exec \"$@\""
 """Script that becomes the browser. It hands its standard streams on as the DevTools pipe, on descriptors 3 and 4."""
 _JANITOR = (
     "trap '' INT TERM HUP; read -r group; read -r _; [ -n \"$group\" ] || { sleep 2; group=none; }; n=0; "

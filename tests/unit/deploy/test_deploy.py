@@ -12,6 +12,7 @@ import yaml
 
 from gossamer.cli.app import COMMANDS
 from gossamer.errors import BadInput, ServerUnsuitable
+from gossamer.render.browser import DATA_KIB
 from gossamer.settings import load
 from gossamer.settings.rows import rows
 from gossamer.telemetry.metrics import ALL_METRICS
@@ -119,6 +120,21 @@ def test_no_unit_owns_the_folder_of_another_one() -> None:
 def test_a_unit_whose_child_is_killed_for_memory_runs_on(path: Path) -> None:
     """By default, systemd would stop all the others with a job, a browser or one worker process."""
     assert "\nOOMPolicy=continue\n" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("file", "limit"),
+    [
+        ("systemd/gossamer-browser@.service", r"MemoryMax=(\d+)G"),
+        ("compose.cluster.yaml", r"browser-worker:(?s:.*?)mem_limit: (\d+)g"),
+        ("helm/values.yaml", r"\nbrowser:(?s:.*?)limits: \{memory: (\d+)Gi\}"),
+    ],
+)
+def test_a_page_meets_its_own_limit_before_that_of_its_worker(file: str, limit: str) -> None:
+    """A worker, its browser and their files take less than 768 MiB."""
+    found = re.search(limit, (DEPLOY / file).read_text())
+    assert found is not None
+    assert int(found[1]) * 1024 >= DATA_KIB / 1024 + 768
 
 
 # --- the image --------------------------------------------------------------------------------------------------------
