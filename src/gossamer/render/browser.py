@@ -30,10 +30,10 @@ from gossamer.errors import BrowserError, BrowserMissing, BrowserNotStarted, Gos
 from gossamer.render.devtools import CHARACTER_BYTES, MESSAGE_BYTES, CommandPipe, DevTools
 from gossamer.render.program import BrowserUser
 
-DATA_KIB = 1024 * 1024
+DATA_KIB = 2 * 1024 * 1024
 """Data of one process, such as a page's, in KiB. Buffers, images and the document are not in the JavaScript heap;
-Chromium itself would permit 16 GiB. With a worker and its browser, it must be less than the memory of the deployment
-files, or a page would end all processes there."""
+Chromium itself would permit 16 GiB. With half of it, a long message to the console ends the browser in place of the
+page. The memory in the deployment files must be more, or a page would end the worker there."""
 _LAUNCHER = f"ulimit -d {DATA_KIB} 2>/dev/null; exec 3<&0 4>&1 </dev/null >/dev/null; trap '' INT TERM HUP; exec \"$@\""
 """Script that becomes the browser. It hands its standard streams on as the DevTools pipe, on descriptors 3 and 4."""
 _JANITOR = (
