@@ -34,13 +34,13 @@ check: setup  ## Lint, types, arrows.
 	$(BIN)/lint-imports
 
 ifdef ROOM
-test: setup  ## All tests, on real servers, in PROCESSES=3 at once. ROOM=fetch: those of one package.
+test: setup  ## All tests, on real servers, in PROCESSES=4 at once. ROOM=fetch: those of one package.
 	bash tests/room $(ROOM)
 else
 test: setup
 	@setpriv --pdeathsig TERM bash tests/collect & collected=$$!; $(MAKE) --no-print-directory check && wait $$collected
 	bash tests/servers/install
-	PROCESSES=$(or $(PROCESSES),3) bash tests/all
+	PROCESSES=$(or $(PROCESSES),4) bash tests/all
 	bash tests/servers/wheel
 endif
 

@@ -81,7 +81,7 @@ def printed_by(program: str, names: dict[str, Any] | None = None) -> list[str]:
 
 def sample(program: str) -> set[str]:
     """Return the lines that the how-to shows behind a program."""
-    shown = set(PAGE.partition(program)[2].split("```")[2].strip("\n").splitlines()) - {"…"}
+    shown = set(PAGE.partition(program)[2].partition("```text\n")[2].partition("```")[0].splitlines()) - {"…"}
     assert len(shown) >= 6
     return shown
 
