@@ -45,6 +45,8 @@ _JANITOR = (
 reads the number of the group; without one, this program has ended before the browser was there."""
 _FOLDER_PREFIX = "gossamer-browser-"
 _START_SECONDS = 30.0
+_MISSING_STATUSES = (126, 127)
+"""Statuses of a shell whose program is missing or cannot be run, and of a program whose library is missing."""
 _END_SECONDS = 5.0
 """Time in which a browser ends by itself once its pipe is closed. Then it is killed."""
 _KILLED_SECONDS = 5.0
@@ -252,7 +254,16 @@ class Browser:
                 "profile), or set browser.sandbox to no if a container or machine of its own confines the pages."
             )
         lines = complaints.strip().splitlines()
-        return BrowserNotStarted(f"{options.program} did not start: {lines[-1] if lines else error.detail}")
+        fault = f"{options.program} did not start: {lines[-1] if lines else error.detail}"
+        if self._status() in _MISSING_STATUSES:
+            return BrowserMissing(f"{fault}. Install the browser anew.")
+        return BrowserNotStarted(fault)
+
+    def _status(self) -> int | None:
+        """Return the exit status of its first process; None: it has none."""
+        # Not `poll`, as in `kill`: what the process has started still belongs to its group.
+        found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return found.si_status if found is not None and found.si_code == os.CLD_EXITED else None
 
     async def _listen(self, stream: asyncio.StreamReader) -> None:
         """Keep the end of what the browser writes to its standard error."""

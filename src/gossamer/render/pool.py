@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gossamer.errors import BrowserCrashed, BrowserError, BrowserHung, BrowserNotStarted, GossamerError
+from gossamer.errors import BrowserCrashed, BrowserError, BrowserHung, BrowserMissing, BrowserNotStarted, GossamerError
 from gossamer.fetch.exchange import FetchRequest, FetchResponse
 from gossamer.render.browser import Browser, LaunchOptions
 from gossamer.render.memory import group_bytes
@@ -25,8 +25,8 @@ log = logging.getLogger("gossamer.render")
 
 _MEMORY_POLL_SECONDS = 5.0
 _START_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds between attempts to start a browser, as where a disk is full. Meanwhile pages wait, and fill the worker's
-room for them, so that it leases no more. More attempts hold them for longer."""
+"""Seconds between attempts to start a browser, as where a disk is full. A page without another browser waits for their
+sum, and fills the worker's room for pages, so that it leases no more."""
 _GRACE_SECONDS = 20.0
 """Time beyond the limit of a page after which its tab is taken for lost, whatever it waits for."""
 
@@ -69,6 +69,12 @@ class BrowserPool:
         self._retired: set[Browser] = set()
         """Browsers that get no more pages, and end with their last one."""
         self._opening = asyncio.Lock()
+        self._failed_starts = 0
+        """Number of attempts to start a browser that have failed since one started."""
+        self._start_fault: BrowserMissing | BrowserNotStarted = BrowserNotStarted()
+        """Fault of the last of them."""
+        self._next_start = 0.0
+        """Monotonic time before which no other attempt is made, whichever page needs it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -146,45 +152,72 @@ class BrowserPool:
 
     async def _take(self, key: tuple[str, str]) -> Tab:
         """Return a tab for the pages of this crawl and site: a free one of theirs, else a new one."""
-        await self._drop_dead()
-        for tab in reversed(self._idle):
-            if tab.key == key:
-                self._idle.remove(tab)
-                return tab
-        async with self._opening:
-            for is_last in (False, True):
-                browser = await self._browser_with_room()
-                try:
-                    return await Tab.open(browser, key)
-                except (BrowserCrashed, BrowserHung):
-                    await self._end(browser)  # it ended while it was idle, so another one is tried
-                    if is_last:
-                        raise
+        give_up = time.monotonic() + sum(_START_PAUSES)
+        while True:
+            await self._drop_dead()
+            for tab in reversed(self._idle):
+                if tab.key == key:
+                    self._idle.remove(tab)
+                    return tab
+            try:
+                async with self._opening:
+                    return await self._open(key)
+            except BrowserNotStarted:
+                if time.monotonic() >= give_up:
+                    raise
+            await asyncio.sleep(self._next_start - time.monotonic())  # without the lock: other browsers may have room
+
+    async def _open(self, key: tuple[str, str]) -> Tab:
+        """Open a tab. Raises as `_browser_with_room`."""
+        for is_last in (False, True):
+            browser = await self._browser_with_room()
+            try:
+                return await Tab.open(browser, key)
+            except (BrowserCrashed, BrowserHung):
+                await self._end(browser)  # it ended while it was idle, so another one is tried
+                if is_last:
+                    raise
         raise AssertionError("unreachable")
 
     async def _browser_with_room(self) -> Browser:
-        """Return a browser that may open another tab: one with few tabs, a new one, or one whose free tab is closed."""
+        """Return a browser that may open another tab: one with few tabs, a new one, or one whose free tab is closed.
+        Raises as `_start` where no other browser has room."""
         room = [browser for browser in self._browsers if browser.tabs < self._limits.tabs]
+        fault = None
         if len(self._browsers) < self._limits.browsers and not any(browser.tabs == 0 for browser in room):
-            browser = await self._start_patiently()
-            self._browsers.append(browser)
-            return browser
+            try:
+                browser = await self._start()
+            except (BrowserMissing, BrowserNotStarted) as error:
+                fault = error
+            else:
+                self._browsers.append(browser)
+                return browser
+            room = [browser for browser in room if browser in self._browsers]
         if room:
             return min(room, key=lambda browser: browser.tabs)
-        tab = next(tab for tab in self._idle if tab.browser in self._browsers)
+        tab = next((tab for tab in self._idle if tab.browser in self._browsers), None)
+        if tab is None:
+            assert fault is not None
+            raise fault
         self._idle.remove(tab)
         await tab.close()
         return tab.browser
 
-    async def _start_patiently(self) -> Browser:
-        """Start a browser, again after some pauses. Raises as `Browser.start`."""
-        for pause in _START_PAUSES:
-            try:
-                return await Browser.start(self._launch)
-            except BrowserNotStarted as error:
-                log.warning("%s %s", logs.BROWSER_NOT_STARTED, error.detail)
-            await asyncio.sleep(pause)
-        return await Browser.start(self._launch)
+    async def _start(self) -> Browser:
+        """Start a browser, if the pause after a failed attempt is over. Raises as `Browser.start`; within the pause
+        why the attempt failed."""
+        if time.monotonic() < self._next_start:
+            raise type(self._start_fault)(self._start_fault.detail)
+        try:
+            browser = await Browser.start(self._launch)
+        except (BrowserMissing, BrowserNotStarted) as error:
+            log.warning("%s %s", logs.BROWSER_NOT_STARTED, error.detail)
+            pause = _START_PAUSES[min(self._failed_starts, len(_START_PAUSES) - 1)]
+            self._failed_starts += 1
+            self._start_fault, self._next_start = type(error)(error.detail), time.monotonic() + pause
+            raise
+        self._failed_starts = 0
+        return browser
 
     async def _free(self, tab: Tab, *, is_well: bool) -> None:
         """Make room for the next page: empty the tab, or close it if its page has failed. The page's caller does not
@@ -240,7 +273,7 @@ class BrowserPool:
         self._retired.add(browser)
         self.counts.end("retired")
         try:
-            self._browsers.append(await Browser.start(self._launch))
+            self._browsers.append(await self._start())
         except GossamerError as error:
             # The next page starts another one, and fails with the reason if that is not possible, either.
             log.warning("%s %s", logs.BROWSER_NOT_REPLACED, error)

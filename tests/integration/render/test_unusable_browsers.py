@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from gossamer.errors import BrowserMissing, BrowserNotStarted
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.model.record import PageRecord
-from tests.integration.render.building import NO_SANDBOX, program_of
+from gossamer.render.browser import Browser
+from gossamer.wiring.browser import launch_options
+from tests.integration.render.building import NO_SANDBOX, building, program_of, settings_of
 from tests.servers.crawling import FAST_FLAGS, gossamer, records_of
 
 VERSION = r"""printf '{"id":1,"result":{"product":"HeadlessChrome/%s"}}\0' >&4; read -r _"""
@@ -69,6 +73,40 @@ async def test_pages_wait_for_a_browser_that_does_not_start_for_a_time(tmp_path:
     assert sorted(paths) == ["/0", "/1", "/2", "/3"]
     pages = [one for one in records_of(tmp_path / "pages.jsonl") if isinstance(one, PageRecord)]
     assert [one.reason for one in pages] == [""] * 4
+
+
+NEXT_STARTS = {
+    "later": ("echo 'No space left on device' >&2; exit 1", BrowserNotStarted),
+    "never": ("exec /no/such/browser", BrowserMissing),
+}
+
+
+@pytest.mark.skipif(not shutil.which("chromium-headless-shell"), reason="there is no browser")
+@pytest.mark.parametrize("case", NEXT_STARTS)
+async def test_a_second_browser_that_does_not_start_holds_up_no_page(tmp_path: Path, case: str) -> None:
+    """Pages of other sites are built in the browser that runs."""
+    script, _ = NEXT_STARTS[case]
+    started = tmp_path / "started"
+    program = program_of(
+        tmp_path, f'[ -e {started} ] && {{ {script}; }}; touch {started}; exec chromium-headless-shell "$@"'
+    )
+    async with building(browser__program=str(program), browser__processes=2, browser__tabs=2) as builder:
+        builder.page("/", "<h1>one</h1>")
+        async with asyncio.timeout(12):
+            for number in range(4):
+                request = builder.request("/")
+                assert request.page is not None
+                request.page = msgspec.structs.replace(request.page, site=f"{number}.test")
+                assert b"one" in (await builder.backend.fetch(request)).body
+        assert len(builder.browsers()) == 1
+
+
+@pytest.mark.parametrize("case", NEXT_STARTS)
+async def test_a_program_that_is_missing_is_told_from_one_that_may_start_later(tmp_path: Path, case: str) -> None:
+    script, expected = NEXT_STARTS[case]
+    settings = settings_of(browser__program=str(program_of(tmp_path, script)))
+    with pytest.raises(expected):
+        await Browser.start(launch_options(settings))
 
 
 def as_root_without_rights(*command: str) -> list[str]:
