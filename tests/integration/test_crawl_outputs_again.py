@@ -287,16 +287,29 @@ def test_what_a_killed_command_left_for_another_output_is_added_to_that(tmp_path
 
 def test_records_of_an_output_that_cannot_be_built_are_named(tmp_path: Path) -> None:
     with a_site(**{f"p{number}": f"<p>{number}" for number in range(20)}) as site:
-        with slow_crawl(tmp_path, site) as (flags, _):
-            (tmp_path / "all.json").mkdir()
+        with slow_crawl(tmp_path, site) as (flags, process):
+            process.kill()
+        (tmp_path / "all.json").mkdir()
         [spool] = tmp_path.rglob("spool.*")
         place = str(spool.relative_to(tmp_path))
-        done = gossamer("crawl", *flags, "-o", "rest.jsonl", cwd=tmp_path)
-        assert done.returncode == 2
-        assert f"all.json: Is a directory); its records are safe in {place}; run the same" in done.stderr
-        assert done.stderr.endswith("to finish it, or move that file away to go on without it\n")
+        for _ in range(2):  # it goes on without it, and tries again each time
+            done = gossamer("crawl", *flags, "-o", "rest.jsonl", cwd=tmp_path)
+            assert done.returncode == 1
+            said = " ".join(done.stdout.split())
+            assert f"all.json: Is a directory); its records are safe in {place}; run the same" in said
+            assert "to finish it, or move that file away to go on without it" in said
+        assert records_of(tmp_path / "rest.jsonl")
         said = gossamer("crawls", "delete", "mine", "--yes", cwd=tmp_path).stdout
         assert f"Records that are not in {tmp_path}/all.json yet are in {place}." in said
+
+
+def test_a_fresh_crawl_leaves_an_output_that_cannot_be_built_alone(tmp_path: Path) -> None:
+    with a_site(**{f"p{number}": f"<p>{number}" for number in range(20)}) as site:
+        with slow_crawl(tmp_path, site) as (flags, _):
+            (tmp_path / "all.json").mkdir()
+        done = gossamer("crawl", *flags, "-o", "anew.jsonl", "--fresh", cwd=tmp_path)
+        assert (done.returncode, "all.json" in done.stdout + done.stderr) == (0, False)
+        assert len(records_of(tmp_path / "anew.jsonl")) == 21
 
 
 # --- remote files -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ resumes.
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -48,6 +48,7 @@ from gossamer.model.crawl import CrawlState, Run
 from gossamer.model.info import CrawlInfo
 from gossamer.model.record import Destination
 from gossamer.model.request import DropReason
+from gossamer.net.credentials import hide_secrets
 from gossamer.option_names import named
 from gossamer.policy.words import counted
 from gossamer.settings import Settings
@@ -212,13 +213,13 @@ class _Crawling(msgspec.Struct):
         fresh = self.start.fresh
         state = None if before is None else before.state
         note = read_note(self.settings.data_dir, identity.crawlid)
-        for path in await finish_left_outputs(self.settings, note) if note is not None else ():
-            self.observer.say(f"{path} has got the records that an earlier command left for it.")
+        # A round of visits is fresh without having been asked to.
+        left = {} if note is None or (fresh and visits is None) else await self._finish_left(note)
         if before is not None and not fresh and (lack := lack_of_links(note, self.plan.terms, before)):
             self.observer.say(lack)
         if before is not None and state in (CrawlState.FINISHED, CrawlState.EXPIRED):
             if not fresh and not failed_to_retry(self.plan, before, guard_changed=self._guard_changed(note)):
-                return await self._already_finished(before)
+                return await self._already_finished(before, [*left.values()])
         elif before is not None and state is CrawlState.RUNNING and fresh and before.total().added:
             # Not without a request: a command with --fresh was killed before it added any, so this one continues.
             raise BadInput(
@@ -226,11 +227,11 @@ class _Crawling(msgspec.Struct):
                 f"name another {named('crawl_id')}.",
                 option="fresh",
             )
-        later = CrawlResult(identity.crawlid, before, Tally(), 0.0, ())
+        later = CrawlResult(identity.crawlid, before, Tally(), 0.0, (), unwritten=bool(left), notes=[*left.values()])
         if state is CrawlState.FINISHED and note is not None and self.start.named_outputs and not fresh:
             # What is fetched now is added to new outputs; what the crawl has fetched before comes first.
             await self._make_later_outputs(later, note, [one for one in self.settings.crawl.output if may_be_made(one)])
-        run, new_seeds, retried = await self._open(before, forgotten=forgotten)
+        run, new_seeds, retried = await self._open(before, forgotten=forgotten, left=left)
         if visits is not None and not new_seeds and not (before and state is CrawlState.RUNNING):
             # Another command has visited them meanwhile. A run without a request has no end; the next round joins it.
             return CrawlResult(identity.crawlid, before, Tally(), 0.0, (), already_finished=True)
@@ -316,12 +317,22 @@ class _Crawling(msgspec.Struct):
                     f'If you renamed its class, write into it: name = "{name}". Otherwise start it on some machine.'
                 )
 
-    async def _already_finished(self, info: CrawlInfo) -> CrawlResult:
-        """Return the result of a crawl that has ended. Finish outputs that an earlier command could not."""
+    async def _finish_left(self, note: CrawlNote) -> dict[str, str]:
+        """Finish what an earlier command left for outputs that are not named now, and tell of it. Return, by output,
+        why it could not be finished."""
+        left = await finish_left_outputs(self.settings, note)
+        for path in (path for path, fault in left.items() if not fault):
+            self.observer.say(f"{hide_secrets(path)} has got the records that an earlier command left for it.")
+        return {path: fault for path, fault in left.items() if fault}
+
+    async def _already_finished(self, info: CrawlInfo, faults: list[str]) -> CrawlResult:
+        """Return the result of a crawl that has ended. Finish outputs that an earlier command could not. `faults`: of
+        former outputs."""
         crawl_id = self.plan.crawl.id.crawlid
         note = read_note(self.settings.data_dir, crawl_id)
         outputs = existing_paths(note.outputs) if note else ()
         result = CrawlResult(crawl_id, info, Tally(), 0.0, outputs, already_finished=True)
+        result.notes, result.unwritten = faults, bool(faults)
         result.item_outputs = existing_paths(note.item_outputs) if note else ()
         if note is not None and info.assets.fetched:
             self._tell_of_assets(result, note, info.assets.fetched)
@@ -381,9 +392,9 @@ class _Crawling(msgspec.Struct):
         """Return whether an output is in the data directory: that of a report, which no person has named."""
         return absolute_path(path).startswith(absolute_path(str(self.settings.data_dir)) + os.sep)
 
-    async def _open(self, before: CrawlInfo | None, *, forgotten: bool) -> _OpenedRun:
+    async def _open(self, before: CrawlInfo | None, *, forgotten: bool, left: Collection[str]) -> _OpenedRun:
         """Open a run in the frontier, or continue the running one, and add the seeds. `before`: the crawl until now;
-        None: the frontier does not know it, or its time is over (`forgotten`).
+        None: the frontier does not know it, or its time is over (`forgotten`). `left`: outputs to finish later.
 
         The order of the steps is fixed; each may be repeated, because seeds that were added before count as duplicates:
         1. Open the run. Of two commands with --fresh, the frontier refuses the second one.
@@ -425,16 +436,17 @@ class _Crawling(msgspec.Struct):
                 for batches in plan.batches(self.frontier.secret):
                     new_seeds += (await self.frontier.add(run, plan.terms, batches, seeds=True)).added
             beside = sorted({*existing.beside, *(note.beside if note else ())})
-            goes_on = before is not None and not start.replaces_outputs
             noted = crawl_note(
                 self.settings,
                 plan,
                 run,
                 beside=beside,
                 foreign=existing.foreign,
-                earlier=note if goes_on else None,
+                earlier=note if before is not None and not start.replaces_outputs else None,
                 resume_command=start.resume_command,
             )
+            noted.outputs += tuple(left)
+            noted.item_outputs += tuple(path for path in left if note and path in note.item_outputs)
             write_note(self.settings.data_dir, noted)
         except CrawlRefused as error:
             raise CrawlRefused(f"{error.detail}; another {named('crawl_id')} starts a new one") from None

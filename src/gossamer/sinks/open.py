@@ -339,17 +339,30 @@ def _open_sink(output: _Opened, spool_dir: Path, run: str, on_missing: OnMissing
         return SqliteSink(local_path(path))
     file_format = _appendable(output, tables)
     if file_format is None:
-        from gossamer.sinks.spool import SpooledSink, finish_local
-
-        _require_library(output)
-        finish = partial(finish_local, local_path(path), _build(output, tables))
-        return SpooledSink(path, folder, JSONL_ZST, finish)
+        return _spooled_sink(output, folder, tables)
     ledger = _ledger(folder, run) if on_missing is not None else None
     if file_format.wants_wire:
         from gossamer.sinks.warc import WarcEncoder
 
         file_format = msgspec.structs.replace(file_format, encode=WarcEncoder().units)
     return FileSink(local_path(path), file_format, ledger=ledger, on_missing=on_missing)
+
+
+def open_spooled(output: Destination, *, spool_dir: Path, csv_guard: bool) -> "SpooledSink":
+    """Return the sink of an output whose spool an earlier command has left (`left_spool`). A CSV file gets the columns
+    that its items have, whatever the crawl's rules are now. Raises BadInput for a missing library."""
+    tables = TableOptions(has_items=output.records == "items", columns=None, csv_guard=csv_guard)
+    opened, folder = _resolve(output, tables), _folder(output.path, spool_dir)
+    return (_remote_sink if opened.is_remote else _spooled_sink)(opened, folder, tables)
+
+
+def _spooled_sink(output: _Opened, folder: Path, tables: TableOptions) -> "SpooledSink":
+    """Return the sink of a local file that is built from a spool, which is in `folder`."""
+    from gossamer.sinks.spool import SpooledSink, finish_local
+
+    _require_library(output)
+    finish = partial(finish_local, local_path(output.path), _build(output, tables))
+    return SpooledSink(output.path, folder, JSONL_ZST, finish)
 
 
 def _require_library(output: _Opened) -> None:
@@ -360,7 +373,7 @@ def _require_library(output: _Opened) -> None:
         require_parquet()
 
 
-def _remote_sink(output: _Opened, folder: Path, tables: TableOptions) -> Sink:
+def _remote_sink(output: _Opened, folder: Path, tables: TableOptions) -> "SpooledSink":
     """Return the sink of a remote output. `folder`: that of its spool."""
     from gossamer.sinks.remote import RemoteFile
     from gossamer.sinks.spool import SpooledSink, concatenate, finish_remote

@@ -6,10 +6,13 @@ Fixed: the names and formats of spools and locks, because an interrupted crawl m
 is removed only when the output is complete, because until then it is the only copy of its records.
 """
 
+import asyncio
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -27,7 +30,15 @@ from gossamer.sinks.base import SinkThread
 from gossamer.sinks.framing import FileFormat, Framing
 from gossamer.sinks.jsonl import read_records
 from gossamer.sinks.remote import RemoteFile
-from gossamer.storage.files import flush, flush_folder, make_folder, unfinished
+from gossamer.storage.files import FileInUse, flush, flush_folder, make_folder, unfinished
+
+log = logging.getLogger("gossamer.sinks.spool")
+
+_PAUSE_SECONDS = (0.1, 10.0)
+"""First and longest pause between attempts to build a file that another command writes. Each attempt may read the
+spool."""
+_SILENT_SECONDS = 5.0
+"""Time after which the log says what a sink waits for."""
 
 _COPIED_BYTES = 1 << 20
 """Bytes that are copied or compared at once. More take memory, fewer take longer."""
@@ -69,10 +80,22 @@ class SpooledSink:
             await self._thread.run(lambda: self._append(outputs))
 
     async def close(self) -> None:
-        await self._thread.run(self._close)
+        """Close as in Sink. While another command writes the file, wait; a task that is cancelled waits no longer."""
+        pause, longest = _PAUSE_SECONDS
+        warns_at = time.monotonic() + _SILENT_SECONDS
+        while True:
+            try:
+                return await self._thread.run(self._close)
+            except FileInUse:
+                if time.monotonic() > warns_at:
+                    warns_at = float("inf")
+                    waits = "%s is being written by another command. This one waits; until then, its records are in %s"
+                    log.error(waits, self.target, self.spool)  # no warning: most commands show none
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, longest)
 
     def finish_empty(self) -> bool:
-        """Build the output from no records. Return False if another process still writes records to it. Blocking.
+        """Build the output from no records. Return False if another process still writes to it. Blocking.
         Raises SinkError."""
         with translate_os_errors(self.folder):
             self._lock = self._open_lock()
@@ -82,6 +105,9 @@ class SpooledSink:
             self._file.append([b""])
             self._finish_spool(may_be_empty=True)
             return True
+        except FileInUse:
+            self.spool.unlink()
+            return False
         finally:
             self._file.close()
             os.close(self._lock)
@@ -149,11 +175,11 @@ Returns False, without `out`, if the spool is in `existing` already."""
 
 
 def finish_local(target: Path, build: Build, spool: Path) -> None:
-    """Build a file beside `target`, then replace `target` by it. Waits while another process does the same, so that
-    neither takes the place of records that the other added."""
+    """Build a file beside `target`, then replace `target` by it. Raises FileInUse while another process does the same,
+    so that neither takes the place of records that the other added."""
     with translate_os_errors(target):
         make_folder(target.parent)
-        with unfinished(target, waits=True) as out:
+        with unfinished(target) as out:
             if build(target if target.exists() else None, spool, out):
                 out.replace(target)
                 flush_folder(target.parent)

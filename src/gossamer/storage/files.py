@@ -1,5 +1,6 @@
 """Local files that are there whole or not at all, also after a power cut."""
 
+import errno
 import fcntl
 import os
 import sys
@@ -12,6 +13,13 @@ from gossamer.errors import BadInput
 
 _COPY_BYTES = 1024 * 1024
 """Bytes that are copied at a time."""
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+"""Errors of a file system that has no locks, such as NFS without lockd and some of FUSE."""
+
+
+class FileInUse(BadInput):
+    """Another process is writing the file."""
 
 
 def write_whole(
@@ -44,19 +52,22 @@ def write_whole(
 
 
 @contextmanager
-def unfinished(target: Path, *, waits: bool = False) -> Iterator[Path]:
+def unfinished(target: Path) -> Iterator[Path]:
     """Yield the path under which a file is written until it is complete, when the caller renames it: in a hidden folder
     beside `target`, which no other process has meanwhile. What a killed process left there is deleted.
 
-    `waits`: wait while another process writes the file. Otherwise, BadInput is raised. Raises OSError.
+    On a file system without locks, each process has a folder of its own. Raises FileInUse and OSError.
     """
     from shutil import rmtree  # late: a plain crawl does without it
 
     folder = target.absolute().with_name(f".{target.name}.part")
     try:
-        lock = _locked(folder / f"{target.name}.lock", waits=waits)
+        lock = _locked(folder / f"{target.name}.lock")
     except BlockingIOError:
-        raise BadInput(f"{target} is being written by another command. Wait, or name another file.") from None
+        raise FileInUse(f"{target} is being written by another command. Wait, or name another file.") from None
+    if lock is None:
+        folder = folder.with_name(f".{target.name}.{os.urandom(16).hex()}.part")
+        folder.mkdir()
     try:
         _delete_parts(folder)
         yield folder / target.name
@@ -64,29 +75,44 @@ def unfinished(target: Path, *, waits: bool = False) -> Iterator[Path]:
         with suppress(OSError):
             _delete_parts(folder)  # before the lock: once that is gone, the next process has its own part here
         rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
 
 
 def _delete_parts(folder: Path) -> None:
+    from shutil import rmtree  # late, as above
+
     for part in folder.glob("*"):
-        if not part.name.endswith(".lock"):
+        if part.is_dir():  # of a file that a killed process built inside its part
+            rmtree(part)
+        elif not part.name.endswith(".lock"):
             part.unlink()
 
 
-def _locked(path: Path, *, waits: bool) -> int:
-    """Make a file and its folder, and return its descriptor, which has the lock. Raises BlockingIOError if another
-    process has it, and OSError."""
+def _locked(path: Path) -> int | None:
+    """Make a file and its folder, and return its descriptor, which has the lock. None: the file system has no locks;
+    nothing is left. Raises BlockingIOError if another process has the lock, and OSError."""
     while True:
-        path.parent.mkdir(exist_ok=True)
+        try:
+            path.parent.mkdir(exist_ok=True)
+        except FileExistsError:  # a file, as earlier versions left it
+            with suppress(FileNotFoundError, IsADirectoryError):  # another process was faster
+                path.parent.unlink()
+            continue
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except FileNotFoundError:  # the process that had the lock has deleted the folder
             continue
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
             os.close(fd)
-            raise
+            if error.errno not in _NO_LOCKS:
+                raise
+            path.unlink(missing_ok=True)
+            with suppress(OSError):  # there are parts of processes that did without a lock
+                path.parent.rmdir()
+            return None
         if is_at(fd, path):
             return fd
         os.close(fd)

@@ -19,7 +19,15 @@ from gossamer.sinks.append import FileSink, OnMissing
 from gossamer.sinks.applications import ApplicationFanout
 from gossamer.sinks.assets import AssetFolder, manifest_of
 from gossamer.sinks.base import Fanout, RecordFilter, Sink
-from gossamer.sinks.open import RefusedOptions, check_outputs, delete_ledgers, left_spool, open_asset_folder, open_sinks
+from gossamer.sinks.open import (
+    RefusedOptions,
+    check_outputs,
+    delete_ledgers,
+    left_spool,
+    open_asset_folder,
+    open_sinks,
+    open_spooled,
+)
 from gossamer.sinks.stores.address import is_store
 from gossamer.sinks.tables import TableOptions
 from gossamer.wiring.extraction import load_extraction
@@ -71,25 +79,27 @@ async def finish_outputs(settings: Settings) -> None:
         await sink.close()
 
 
-async def finish_left_outputs(settings: Settings, note: CrawlNote) -> list[str]:
-    """Finish outputs that an earlier command of a crawl left in the spool, and that the settings do not name. Return
-    those that were finished. Raises BadInput."""
+async def finish_left_outputs(settings: Settings, note: CrawlNote) -> dict[str, str]:
+    """Finish outputs that an earlier command of a crawl left in the spool, and that the settings do not name. Return by
+    output why it could not be finished. Empty: it is finished."""
     named, folder = set(map(absolute_path, settings.crawl.output_paths)), spool_folder(settings)
-    finished = []
+    faults = {}
     for path in note.outputs:
         spool = None if path in named else left_spool(path, spool_dir=folder)
         if spool is None:
             continue
         # Except for items, the formats that are built do not depend on the kinds of records.
         kind: Literal["items", "pages"] = "items" if path in note.item_outputs else "pages"
-        [sink] = open_sinks([Destination(path, kind)], spool_dir=folder, tables=table_options(settings))
         try:
-            await sink.close()
+            await open_spooled(Destination(path, kind), spool_dir=folder, csv_guard=settings.crawl.csv_guard).close()
         except SinkError as error:
-            raise BadInput(f"{error.detail}, or move that file away to go on without it") from error
-        if not spool.exists():  # else another command writes to it
-            finished.append(hide_secrets(path))
-    return finished
+            faults[path] = f"{error.detail}, or move that file away to go on without it"
+        except BadInput as error:  # the library of its format is not installed
+            faults[path] = f"{hide_secrets(path)} is not finished ({error.detail}); its records are safe in {spool}"
+        else:
+            if not spool.exists():  # else another command writes to it
+                faults[path] = ""
+    return faults
 
 
 async def missing_records(settings: Settings, run: Run) -> dict[str, int]:

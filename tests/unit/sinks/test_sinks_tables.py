@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 
 from gossamer.errors import BadInput, SinkError
 from gossamer.model.record import Destination, ItemRecord, Output
+from gossamer.sinks import spool
 from gossamer.sinks.base import Fanout
 from gossamer.sinks.jsonl import read_records
-from gossamer.sinks.open import JSONL_ZST, check_outputs, open_sinks
+from gossamer.sinks.open import JSONL_ZST, check_outputs, left_spool, open_sinks, open_spooled, write_empty
 from gossamer.sinks.spool import SpooledSink, finish_local
 from gossamer.sinks.tables import PAGE_COLUMNS, CsvFraming, CsvRows, TableOptions, build_json
+from gossamer.storage.files import unfinished
 
 ITEMS = TableOptions(has_items=True)
 
@@ -310,6 +312,41 @@ async def test_crawls_that_end_together_lose_no_records_of_a_built_file(tmp_path
     await asyncio.wrap_future(ending[0])
     assert [element["n"] for element in json.loads(target.read_text())] == [1, 2]
     assert list(tmp_path.glob(".*")) == []
+
+
+async def test_a_sink_that_waits_for_another_command_says_so_and_can_be_interrupted(tmp_path, monkeypatch):
+    target, said = tmp_path / "a.json", asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(spool, "_SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(spool.log, "error", lambda *words: said.set_result(words))
+    sink = SpooledSink("a.json", tmp_path / "own", JSONL_ZST, partial(finish_local, target, build_json("items")))
+    await sink.write([item({"n": 1})])
+    with unfinished(target):
+        waiting = asyncio.create_task(sink.close())
+        assert "a.json" in await asyncio.wait_for(said, 10)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(waiting, 10)
+    await sink.close()
+    assert [element["n"] for element in json.loads(target.read_text())] == [1]
+
+
+async def test_no_empty_file_takes_the_place_of_one_that_another_command_writes(tmp_path):
+    with unfinished(tmp_path / "a.json"):
+        assert not write_empty(str(tmp_path / "a.json"), ITEMS, spool_dir=tmp_path / "spool")
+    assert left_spool(str(tmp_path / "a.json"), spool_dir=tmp_path / "spool") is None
+
+
+async def test_a_csv_file_is_built_from_its_spool_whatever_columns_the_rules_have_now(tmp_path):
+    path, folder = str(tmp_path / "a.csv"), tmp_path / "spool"
+    (sink,) = open_sinks([Destination(path, "items")], spool_dir=folder, tables=ITEMS)
+    await sink.write([item({"n": 1, "old": 2})])
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(SinkError):
+        await sink.close()
+    (tmp_path / "a.csv").rmdir()
+    await open_spooled(Destination(path, "items"), spool_dir=folder, csv_guard=False).close()
+    assert table(tmp_path / "a.csv") == [["page_url", "n", "old"], ["https://a.test/", "1", "2"]]
+    assert left_spool(path, spool_dir=folder) is None
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), SinkError("unreadable")])
