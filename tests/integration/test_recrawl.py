@@ -31,7 +31,7 @@ from gossamer.model.record import PageRecord
 from tests.servers.crawling import command, records_of
 from tests.servers.faked_clock import FakedClock
 from tests.servers.postgresql import postgresql
-from tests.servers.program import missing
+from tests.servers.program import missing, until
 from tests.servers.valkey import standalone
 
 FLAGS = (
@@ -597,6 +597,7 @@ def test_a_round_visits_only_what_is_due_and_says_how_many(tmp_path: Path, site:
     write(site, "index.html", links=("a.html",))
     write(site, "a.html")
     assert "due" not in said()
+    visited = time.time()
     assert site.statuses() == {200: 2}
     summary = said()
     assert "has nothing to fetch now." in summary
@@ -604,6 +605,7 @@ def test_a_round_visits_only_what_is_due_and_says_how_many(tmp_path: Path, site:
     assert "--recrawl-all visits all." in summary
     assert site.statuses() == {}
     assert "pages" not in summary.replace("0 of 2 pages", "")  # nothing of the round before
+    until(lambda: time.time() > visited + 1.5, "the time at which each page is due by the rule")
     assert "2 of 2 pages were due. The budget allowed 1 visit." in said(
         "--recrawl-rule", "/ every=1s", "--recrawl-min", "1s", "--budget", "1/1h"
     )
