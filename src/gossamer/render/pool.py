@@ -69,6 +69,8 @@ class BrowserPool:
         self._retired: set[Browser] = set()
         """Browsers that get no more pages, and end with their last one."""
         self._opening = asyncio.Lock()
+        self._has_started = False
+        """True: a browser has started here."""
         self._failed_starts = 0
         """Number of attempts to start a browser that have failed since one started."""
         self._start_fault: BrowserMissing | BrowserNotStarted = BrowserNotStarted()
@@ -83,7 +85,7 @@ class BrowserPool:
         and BrowserNotStarted."""
         async with self._opening:
             if not self._browsers:
-                self._browsers.append(await Browser.start(self._launch))
+                self._browsers.append(await self._start())
         self._show()
 
     async def render(self, request: FetchRequest, response: FetchResponse) -> FetchResponse:
@@ -204,8 +206,8 @@ class BrowserPool:
         return tab.browser
 
     async def _start(self) -> Browser:
-        """Start a browser, if the pause after a failed attempt is over. Raises as `Browser.start`; within the pause
-        why the attempt failed."""
+        """Start a browser, if the pause after a failed attempt is over. Raises as `Browser.start`, but never
+        BrowserMissing once a browser has started; within the pause why the attempt failed."""
         if time.monotonic() < self._next_start:
             raise type(self._start_fault)(self._start_fault.detail)
         try:
@@ -214,8 +216,11 @@ class BrowserPool:
             log.warning("%s %s", logs.BROWSER_NOT_STARTED, error.detail)
             pause = _START_PAUSES[min(self._failed_starts, len(_START_PAUSES) - 1)]
             self._failed_starts += 1
-            self._start_fault, self._next_start = type(error)(error.detail), time.monotonic() + pause
-            raise
+            # A program that was there may come back, as while its package is replaced: pages wait, and do not fail.
+            kind = BrowserNotStarted if self._has_started else type(error)
+            self._start_fault, self._next_start = kind(error.detail), time.monotonic() + pause
+            raise kind(error.detail) from error
+        self._has_started = True
         self._failed_starts = 0
         return browser
 

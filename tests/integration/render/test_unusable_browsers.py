@@ -13,6 +13,7 @@ from gossamer.errors import BrowserMissing, BrowserNotStarted
 from gossamer.fakeweb import WebSpec, html, serve
 from gossamer.model.record import PageRecord
 from gossamer.render.browser import Browser
+from gossamer.render.pool import BrowserPool
 from gossamer.wiring.browser import launch_options
 from tests.integration.render.building import NO_SANDBOX, building, program_of, settings_of
 from tests.servers.crawling import FAST_FLAGS, gossamer, records_of
@@ -107,6 +108,20 @@ async def test_a_program_that_is_missing_is_told_from_one_that_may_start_later(t
     settings = settings_of(browser__program=str(program_of(tmp_path, script)))
     with pytest.raises(expected):
         await Browser.start(launch_options(settings))
+
+
+@pytest.mark.skipif(not shutil.which("chromium-headless-shell"), reason="there is no browser")
+async def test_pages_wait_for_a_program_that_is_gone_while_they_are_built(tmp_path: Path) -> None:
+    """It may be there again, as while its package is replaced. Only a worker that has never had one refuses pages."""
+    program = program_of(tmp_path, 'exec chromium-headless-shell "$@"')
+    async with building(browser__program=str(program)) as builder:
+        builder.page("/", "<h1>one</h1>")
+        assert b"one" in (await builder.backend.fetch(builder.request("/"))).body
+        program.write_text("#!/bin/sh\nexec /no/such/browser")
+        pool = builder.backend._pool
+        assert isinstance(pool, BrowserPool)
+        with pytest.raises(BrowserNotStarted, match="Install the browser anew"):
+            await pool._start()
 
 
 def as_root_without_rights(*command: str) -> list[str]:
