@@ -100,7 +100,8 @@ def test_the_page_about_scrapy_cloud(page: str, tmp_path: Path) -> None:
     python = program("cloud", "python")
     own = {
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder), "PYTHONWARNINGS": "ignore",
-        "SHUB_JOBQ": "http://127.0.0.1:1/",
+        "SHUB_JOBQ": "http://127.0.0.1:1/", "XDG_CONFIG_HOME": str(folder),
+        "HTTPS_PROXY": "http://127.0.0.1:1",  # shub asks for the latest release of its own
     }  # fmt: skip
     with scrapyd(tmp_path / "server", environment=packages) as server:
         shell = Shell(folder, {"localhost:6800": f"localhost:{server.port}"}, own)

@@ -106,8 +106,9 @@ def test_a_summary_or_a_table_without_room_is_said(crawling: list[str], tmp_path
         assert ended.returncode == 2
         assert "standard output: No space left on device" in ended.stderr
         assert ended.stderr.count("\n") == 1
-    ended = nobody_reads(command("crawls", "list"), tmp_path)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    for other in ("crawls", "list"), ("top",):
+        ended = nobody_reads(command(*other), tmp_path)
+        assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_folder_that_is_made_is_said(crawling: list[str], tmp_path: Path) -> None:

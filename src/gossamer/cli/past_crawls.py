@@ -27,13 +27,13 @@ class FailureExamples(NamedTuple):
     """Some of them, the latest first."""
 
 
-async def past_crawls(settings: Settings, *, limit: int) -> "tuple[list[PastCrawl], bool]":
-    """Return the crawls of the history, those that started last first, and whether there are more. None where no
-    service has kept a history."""
+async def past_crawls(settings: Settings, *, appid: str = "", limit: int) -> "tuple[list[PastCrawl], bool]":
+    """Return the crawls of the history, of one application or (empty) of all, those that started last first, and
+    whether there are more. None where no service has kept a history."""
     async with _opened(settings) as history:
         if history is None:
             return [], False
-        found, cursor = await history.crawls(limit=limit)
+        found, cursor = await history.crawls(appid=appid, limit=limit)
         return found, bool(cursor)
 
 

@@ -159,9 +159,11 @@ class PlatformClient:
                             return
                         yield kind, data
             except (ServerUnreachable, ServerRefused) as error:
-                _wait_out(error)
+                if not error.is_passing:
+                    raise
             except (OSError, http.client.HTTPException):
-                time.sleep(_LOOK_SECONDS)
+                pass
+            time.sleep(_LOOK_SECONDS)  # also where a proxy ends each stream at once
 
     def read(self, path: str, **query: Any) -> Iterator[bytes]:
         """Yield the content of a file below /v1, in parts."""

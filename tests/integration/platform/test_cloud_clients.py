@@ -70,6 +70,8 @@ class CloudServer:
         self.environment = {
             **os.environ,
             "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder),
+            "HTTPS_PROXY": "http://127.0.0.1:1",  # shub asks for the latest release of its own
             "SHUB_GLOBAL_CONFIG": str(folder / "global.yml"),
             "SHUB_APIURL": f"{address}api/",
             "SHUB_STORAGE": address,

@@ -310,10 +310,11 @@ def list_crawls(
     infos, more = run_loop(with_frontier(settings, partial(list_running_first, appid=app, limit=_MAX_CRAWLS)))
     crawls = [_listed(settings, info.crawl, info, holder) for info in infos]
     listed = {crawl.id for crawl in crawls}
-    past, more_past = run_loop(past_crawls(settings, limit=_MAX_CRAWLS))
+    past, more_past = run_loop(past_crawls(settings, appid=app or "", limit=_MAX_CRAWLS))
     crawls += [_past(settings, one) for one in past if one.info.crawl not in listed]
     more = more or more_past or len(crawls) > _MAX_CRAWLS
-    found = sorted(crawls, key=lambda crawl: -crawl.info.started if crawl.info else 0.0)[:_MAX_CRAWLS]
+    # Those of the frontier stay, running ones first: no later ones of the history push them out.
+    found = sorted(crawls[:_MAX_CRAWLS], key=lambda crawl: -crawl.info.started if crawl.info else 0.0)
     listed |= {crawl.id for crawl in crawls}
     named = [CrawlId(APPID, name) for name in reversed(known_crawls(settings.data_dir))]
     found += [_listed(settings, name, None, holder) for name in named if name not in listed]

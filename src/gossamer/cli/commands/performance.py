@@ -133,7 +133,8 @@ def _show_until_signal(folder: Path, which: list[str] | None) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         while True:
-            terminal.print_result("\n".join(process_rows(folder, which, _running(folder, which), WIDEST)))
+            if not terminal.print_result("\n".join(process_rows(folder, which, _running(folder, which), WIDEST))):
+                return
             time.sleep(_PLAIN_SECONDS)
     with Live(console=console, auto_refresh=False, screen=False) as live:
         while True:
