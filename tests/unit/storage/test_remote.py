@@ -23,7 +23,7 @@ class _Breaking(LocalFileSystem):
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
-        return str(super()._strip_protocol(path.removeprefix("breaking://")))
+        return str(super()._strip_protocol(path.removeprefix(f"{cls.protocol}://")))
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **more: Any) -> None:
         Path(path).write_bytes(value if self.breaks == "no" else value[:2])
@@ -42,10 +42,6 @@ class _Refusing(_Breaking):
 
     protocol = "refusing"
     breaks = "no"
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return str(super()._strip_protocol(path.removeprefix("refusing://")))
 
     def mv(self, path1: str, path2: str, **more: Any) -> None:
         if Path(path2).exists():
